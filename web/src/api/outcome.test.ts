@@ -32,7 +32,7 @@ test('the error message of the server is used', async () => {
   })
 })
 
-test('a missing scope and a large answer are told apart from other problems', async () => {
+test('a missing scope and a large answer are distinguished from other problems', async () => {
   for (const [status, kind] of [
     [403, 'notAllowed'],
     [413, 'tooLarge'],

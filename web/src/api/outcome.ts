@@ -55,5 +55,5 @@ function isProblem(body: unknown): body is Problem {
 /** Whether the id in the address is malformed: for a reader that is a record that is not there. */
 function isAboutPath(body: unknown): boolean {
   if (!isProblem(body) || !Array.isArray(body.errors)) return false
-  return body.errors.some((place) => Array.isArray(place.loc) && place.loc[0] === 'path')
+  return body.errors.some((error) => Array.isArray(error.loc) && error.loc[0] === 'path')
 }

@@ -4,7 +4,7 @@ import { computed, shallowRef, watch, type Ref } from 'vue'
 import type { Failure, Outcome } from './outcome'
 
 const RETRY = 3_000
-/** For how long an answer that was asked for ahead is used. */
+/** For how long a prefetched answer is used. */
 const FRESH = 5_000
 
 interface Question<Answer> {
@@ -64,7 +64,7 @@ export function useServerState<Answer>({ key, ask, again, wanted, fresh }: Quest
   }
 }
 
-function aheadOf<Answer>(key: readonly unknown[], ask: () => Promise<Outcome<Answer>>) {
+function prefetchOptions<Answer>(key: readonly unknown[], ask: () => Promise<Outcome<Answer>>) {
   return {
     queryKey: key,
     queryFn: () => answerOf(ask()),
@@ -75,23 +75,23 @@ function aheadOf<Answer>(key: readonly unknown[], ask: () => Promise<Outcome<Ans
   }
 }
 
-/** Asks before the answer is needed, such as when a link is pointed at. */
-export function askAhead<Answer>(
+/** Sends a request before its answer is needed, for example when the pointer is over a link. */
+export function prefetch<Answer>(
   client: QueryClient,
   key: readonly unknown[],
   ask: () => Promise<Outcome<Answer>>,
 ): void {
-  void client.prefetchQuery(aheadOf(key, ask))
+  void client.prefetchQuery(prefetchOptions(key, ask))
 }
 
-/** Takes an answer that was asked for ahead, once, or asks. */
-export async function takeAhead<Answer>(
+/** Returns the prefetched answer, once; without one, sends the request. */
+export async function takePrefetched<Answer>(
   client: QueryClient,
   key: readonly unknown[],
   ask: () => Promise<Outcome<Answer>>,
 ): Promise<Outcome<Answer>> {
   try {
-    return { ok: true, value: await client.fetchQuery(aheadOf(key, ask)) }
+    return { ok: true, value: await client.fetchQuery(prefetchOptions(key, ask)) }
   } catch (failure) {
     return { ok: false, failure: failure as Failure }
   } finally {

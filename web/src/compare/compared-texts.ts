@@ -3,7 +3,7 @@ import { readPlan, readStep, readThinkAct, readToolCall } from '../api/client'
 import type { Outcome } from '../api/outcome'
 import { errorText } from '../lib/payload-text'
 import { planIdOf, roundBefore, type DiffRow } from './diff-rows'
-import { toldText } from './told-text'
+import { newMessagesText } from './new-messages-text'
 
 export interface Texts {
   input: string | null
@@ -41,7 +41,7 @@ async function readSide(row: DiffRow, side: Side): Promise<Outcome<Texts>> {
         before === null ? null : readThinkAct(before),
       ])
       const known = earlier?.ok ? earlier.value.conversation : null
-      return textsOf(round, (whole) => [toldText(whole.conversation, known), whole.thought])
+      return textsOf(round, (whole) => [newMessagesText(whole.conversation, known), whole.thought])
     }
     default:
       return textsOf(await readToolCall(record.id), (call) => [call.arguments, call.result])

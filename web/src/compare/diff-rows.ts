@@ -1,7 +1,7 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
 import type { ComparedRecord, RecordPair } from '../api/shapes'
 import { completeCost } from '../lib/formatting'
-import { gist } from '../lib/payload-text'
+import { excerpt } from '../lib/payload-text'
 
 export interface DiffRow {
   /** The left record's id, else the right one's; `kind:id` where another kind has the same one. */
@@ -92,12 +92,12 @@ export function neighbour(
   from: DiffRow | null,
   direction: 1 | -1,
 ): DiffRow | null {
-  const sought = new Set(wanted)
-  const order = inOrder(top).filter((row) => sought.has(row) || row === from)
-  const place = from === null ? -1 : order.indexOf(from)
-  const around = [...order.slice(place + 1), ...order.slice(0, Math.max(0, place))]
+  const targets = new Set(wanted)
+  const order = inOrder(top).filter((row) => targets.has(row) || row === from)
+  const index = from === null ? -1 : order.indexOf(from)
+  const around = [...order.slice(index + 1), ...order.slice(0, Math.max(0, index))]
   if (direction === -1) around.reverse()
-  return around.find((row) => sought.has(row)) ?? null
+  return around.find((row) => targets.has(row)) ?? null
 }
 
 function inOrder(top: DiffRow): DiffRow[] {
@@ -122,8 +122,8 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
 export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
   const record = pair[side]
   if (record === null) return ''
-  if (record.name || record.calls.length === 0) return gist(record.name, 200)
-  return gist(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
+  if (record.name || record.calls.length === 0) return excerpt(record.name, 200)
+  return excerpt(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
 }
 
 export type Measure = 'duration' | 'tokens' | 'cost'

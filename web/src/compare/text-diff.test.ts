@@ -19,7 +19,7 @@ function read(left: string, right: string): string {
 
 const laid = (text: string) => laidOut(text, readJson(text)!)
 
-test('within a line that changed, the words that changed are told', () => {
+test('within a line that changed, the words that changed are marked', () => {
   expect(read('pulse 78, at rest', 'pulse 81, at rest')).toBe('pulse [78]{81}, at rest')
   expect(read('take one red pill now', 'take two blue pills now')).toBe(
     'take [one red pill]{two blue pills} now',

@@ -12,7 +12,7 @@ export interface DiffPart {
 
 /** Longer texts are not compared: the comparison would block the page. */
 export const LONGEST = 200_000
-/** Texts that differ in more places than this are taken as wholly different there. */
+/** Texts that differ at more positions than this are taken as wholly different there. */
 const MOST_LINES = { maxEditLength: 1_000 }
 const MOST_WORDS = { maxEditLength: 400 }
 /** Two texts with fewer common words are easier to read one after the other. */
@@ -46,9 +46,9 @@ function diffWords(removed: string, added: string): DiffPart[] {
   const parts: DiffPart[] = []
   // Words that changed one after the other are one change, the space between them in it.
   let [gone, come] = ['', '']
-  found.forEach((change, place) => {
+  found.forEach((change, index) => {
     const { value } = change
-    const isGap = /^ +$/.test(value) && gone + come !== '' && place < found.length - 1
+    const isGap = /^ +$/.test(value) && gone + come !== '' && index < found.length - 1
     if (!isSame(change)) {
       if (change.removed) gone += value
       else come += value
@@ -134,12 +134,12 @@ const LEAST_FOLDED = 4
 
 /** The parts; a long common part is reduced to the lines near a difference. */
 export function shownParts(parts: readonly DiffPart[]): ShownPart[] {
-  return parts.flatMap((part, place): ShownPart[] => {
+  return parts.flatMap((part, index): ShownPart[] => {
     const { kind, text } = part
-    if (kind !== 'same') return [{ ...part, lines: 0, isWhole: isWhole(parts, place) }]
+    if (kind !== 'same') return [{ ...part, lines: 0, isWhole: isWhole(parts, index) }]
     const lines = linesOf(text)
-    const start = place === 0 ? 0 : AROUND
-    const end = lines.length - (place === parts.length - 1 ? 0 : AROUND)
+    const start = index === 0 ? 0 : AROUND
+    const end = lines.length - (index === parts.length - 1 ? 0 : AROUND)
     const piece = (from: number, to?: number) => lines.slice(from, to).join('')
     const alike = { kind, lines: 0, isWhole: false }
     if (end - start < LEAST_FOLDED) return [{ ...alike, text }]
@@ -151,10 +151,10 @@ export function shownParts(parts: readonly DiffPart[]): ShownPart[] {
   })
 }
 
-function isWhole(parts: readonly DiffPart[], place: number): boolean {
+function isWhole(parts: readonly DiffPart[], index: number): boolean {
   const isCommon = (part: DiffPart) => part.kind === 'same'
-  const before = parts.slice(Math.max(0, place - 2), place).findLast(isCommon)
-  const after = parts.slice(place + 1, place + 3).find(isCommon)
+  const before = parts.slice(Math.max(0, index - 2), index).findLast(isCommon)
+  const after = parts.slice(index + 1, index + 3).find(isCommon)
   const begins = before === undefined || before.text.endsWith('\n')
-  return begins && (after === undefined || parts[place]!.text.endsWith('\n'))
+  return begins && (after === undefined || parts[index]!.text.endsWith('\n'))
 }

@@ -12,7 +12,7 @@ function texts(messages: object, path = ''): [key: string, text: string][] {
 }
 
 /** Each once: a language names a value in its plural too. */
-function places(text: string): string[] {
+function placeholders(text: string): string[] {
   return [...new Set([...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!))].sort()
 }
 
@@ -24,7 +24,7 @@ test('both languages fill in the same values', () => {
   const chinese = new Map(texts(zhCN))
 
   for (const [key, text] of texts(en)) {
-    expect([key, places(chinese.get(key)!)]).toEqual([key, places(text)])
+    expect([key, placeholders(chinese.get(key)!)]).toEqual([key, placeholders(text)])
   }
 })
 

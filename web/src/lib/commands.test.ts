@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { COMMAND_NAMES, COMMANDS, commandsOf, PLACES, shownKey } from './commands'
+import { COMMAND_NAMES, COMMANDS, commandsOf, SCOPES, shownKey } from './commands'
 
 function press(key: string, modifiers: Partial<Parameters<typeof commandsOf>[0]> = {}) {
   return commandsOf({
@@ -10,13 +10,13 @@ function press(key: string, modifiers: Partial<Parameters<typeof commandsOf>[0]>
 
 test('no page offers two commands with one key', () => {
   for (const page of ['list', 'run', 'compare'] as const) {
-    const places: readonly string[] = ['everywhere', 'rows', page]
-    const names = COMMAND_NAMES.filter((name) => places.includes(COMMANDS[name].place))
+    const scopes: readonly string[] = ['everywhere', 'rows', page]
+    const names = COMMAND_NAMES.filter((name) => scopes.includes(COMMANDS[name].scope))
     const keys = names.flatMap((name) => [...COMMANDS[name].keys] as string[])
 
     expect(new Set(keys).size).toBe(keys.length)
   }
-  expect(PLACES).toEqual(['everywhere', 'rows', 'list', 'run', 'compare'])
+  expect(SCOPES).toEqual(['everywhere', 'rows', 'list', 'run', 'compare'])
 })
 
 test('the first key of each command performs it', () => {

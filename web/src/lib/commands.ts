@@ -1,10 +1,10 @@
 /** Every command of the viewer and its keys: the palette, the keys and the help derive from it. */
 
 /** Where a command is offered, in the order of the help. */
-export const PLACES = ['everywhere', 'rows', 'list', 'run', 'compare'] as const
+export const SCOPES = ['everywhere', 'rows', 'list', 'run', 'compare'] as const
 
 interface Command {
-  place: (typeof PLACES)[number]
+  scope: (typeof SCOPES)[number]
   /** Its keys; the help shows the first. Without one, it is in the palette only. */
   keys: readonly string[]
 }
@@ -13,42 +13,42 @@ interface Command {
 const CHORD = 'Mod+'
 
 export const COMMANDS = {
-  palette: { place: 'everywhere', keys: ['Mod+k'] },
-  search: { place: 'everywhere', keys: ['/'] },
-  copyLink: { place: 'everywhere', keys: ['y'] },
-  help: { place: 'everywhere', keys: ['?'] },
-  openRuns: { place: 'everywhere', keys: [] },
-  openTools: { place: 'everywhere', keys: [] },
-  openKeys: { place: 'everywhere', keys: [] },
-  changeTheme: { place: 'everywhere', keys: [] },
-  changeDensity: { place: 'everywhere', keys: [] },
-  changeLanguage: { place: 'everywhere', keys: [] },
-  changeProject: { place: 'everywhere', keys: [] },
-  signOut: { place: 'everywhere', keys: [] },
-  nextRow: { place: 'rows', keys: ['j'] },
-  previousRow: { place: 'rows', keys: ['k'] },
-  pick: { place: 'list', keys: ['x'] },
-  comparePicked: { place: 'list', keys: ['c'] },
-  nextFailure: { place: 'run', keys: ['n'] },
-  previousFailure: { place: 'run', keys: ['N'] },
-  previousRun: { place: 'run', keys: ['['] },
-  nextRun: { place: 'run', keys: [']'] },
-  parentCall: { place: 'run', keys: ['p'] },
-  openSiblings: { place: 'run', keys: ['*'] },
-  levels: { place: 'run', keys: ['c'] },
-  allRecords: { place: 'run', keys: [] },
-  waterfall: { place: 'run', keys: ['w'] },
-  zoomIn: { place: 'run', keys: ['+', '='] },
-  zoomOut: { place: 'run', keys: ['-', '_'] },
-  zoomWhole: { place: 'run', keys: ['0'] },
-  zoomSelected: { place: 'run', keys: ['z'] },
-  panBack: { place: 'run', keys: ['Shift+ArrowLeft'] },
-  panOn: { place: 'run', keys: ['Shift+ArrowRight'] },
-  compare: { place: 'run', keys: [] },
-  export: { place: 'run', keys: ['e'] },
-  exportOtlp: { place: 'run', keys: [] },
-  nextDifference: { place: 'compare', keys: ['n'] },
-  previousDifference: { place: 'compare', keys: ['N'] },
+  palette: { scope: 'everywhere', keys: ['Mod+k'] },
+  search: { scope: 'everywhere', keys: ['/'] },
+  copyLink: { scope: 'everywhere', keys: ['y'] },
+  help: { scope: 'everywhere', keys: ['?'] },
+  openRuns: { scope: 'everywhere', keys: [] },
+  openTools: { scope: 'everywhere', keys: [] },
+  openKeys: { scope: 'everywhere', keys: [] },
+  changeTheme: { scope: 'everywhere', keys: [] },
+  changeDensity: { scope: 'everywhere', keys: [] },
+  changeLanguage: { scope: 'everywhere', keys: [] },
+  changeProject: { scope: 'everywhere', keys: [] },
+  signOut: { scope: 'everywhere', keys: [] },
+  nextRow: { scope: 'rows', keys: ['j'] },
+  previousRow: { scope: 'rows', keys: ['k'] },
+  pick: { scope: 'list', keys: ['x'] },
+  comparePicked: { scope: 'list', keys: ['c'] },
+  nextFailure: { scope: 'run', keys: ['n'] },
+  previousFailure: { scope: 'run', keys: ['N'] },
+  previousRun: { scope: 'run', keys: ['['] },
+  nextRun: { scope: 'run', keys: [']'] },
+  parentCall: { scope: 'run', keys: ['p'] },
+  openSiblings: { scope: 'run', keys: ['*'] },
+  levels: { scope: 'run', keys: ['c'] },
+  allRecords: { scope: 'run', keys: [] },
+  waterfall: { scope: 'run', keys: ['w'] },
+  zoomIn: { scope: 'run', keys: ['+', '='] },
+  zoomOut: { scope: 'run', keys: ['-', '_'] },
+  zoomWhole: { scope: 'run', keys: ['0'] },
+  zoomSelected: { scope: 'run', keys: ['z'] },
+  panBack: { scope: 'run', keys: ['Shift+ArrowLeft'] },
+  panOn: { scope: 'run', keys: ['Shift+ArrowRight'] },
+  compare: { scope: 'run', keys: [] },
+  export: { scope: 'run', keys: ['e'] },
+  exportOtlp: { scope: 'run', keys: [] },
+  nextDifference: { scope: 'compare', keys: ['n'] },
+  previousDifference: { scope: 'compare', keys: ['N'] },
 } as const satisfies Record<string, Command>
 
 export type CommandName = keyof typeof COMMANDS

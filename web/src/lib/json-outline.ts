@@ -65,7 +65,7 @@ export interface JsonHit {
   path: { start: number; index: number }[]
 }
 
-/** The places of keys and values that match a query, in order. */
+/** The positions of keys and values that match a query, in order. */
 export function findInJson(text: string, root: JsonValue, query: string, most: number): JsonHit[] {
   const hits: JsonHit[] = []
   if (query === '') return hits

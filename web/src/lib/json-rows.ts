@@ -114,19 +114,19 @@ export function jsonRows(text: string, root: JsonValue, opening: JsonOpening): J
 /** The path of the value that each row shows, such as `$.items[2].name`; empty for other rows. */
 export function jsonPaths(rows: readonly JsonRow[]): string[] {
   const parts: string[] = []
-  const places: number[] = []
+  const indexes: number[] = []
   return rows.map((row) => {
-    if (row.kind === 'before') places[row.depth] = row.left
+    if (row.kind === 'before') indexes[row.depth] = row.left
     if (row.kind !== 'value') return ''
     const { depth, entry } = row
     if (depth === 0) parts[0] = '$'
     else if (entry.key === null) {
-      const place = places[depth] ?? 0
-      places[depth] = place + 1
-      parts[depth] = `[${place}]`
+      const index = indexes[depth] ?? 0
+      indexes[depth] = index + 1
+      parts[depth] = `[${index}]`
     } else parts[depth] = memberOf(entry.key)
     parts.length = depth + 1
-    places.length = Math.min(places.length, depth + 1)
+    indexes.length = Math.min(indexes.length, depth + 1)
     return parts.join('')
   })
 }

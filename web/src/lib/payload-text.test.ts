@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { gist, visibleText, withoutMarkdown } from './payload-text'
+import { excerpt, visibleText, withoutMarkdown } from './payload-text'
 
 test('characters that act are shown instead', () => {
   expect(visibleText('\u001b[31mred\u0007')).toBe('␛[31mred␇')
@@ -14,17 +14,17 @@ test('text of other alphabets, lines and tabs stay as they are', () => {
 })
 
 test('marks of Markdown are left out of a short form', () => {
-  expect(gist(withoutMarkdown('## Plan\n**Fly** to `SEA` at 3 * 4'))).toBe(
+  expect(excerpt(withoutMarkdown('## Plan\n**Fly** to `SEA` at 3 * 4'))).toBe(
     'Plan Fly to SEA at 3 * 4',
   )
-  expect(gist(withoutMarkdown('See [the ledger](https://ledger.example/open).'))).toBe(
+  expect(excerpt(withoutMarkdown('See [the ledger](https://ledger.example/open).'))).toBe(
     'See the ledger.',
   )
-  expect(gist(withoutMarkdown('| a | b |\n|---|---|\n| 1 | 2 |'))).toBe('a b 1 2')
+  expect(excerpt(withoutMarkdown('| a | b |\n|---|---|\n| 1 | 2 |'))).toBe('a b 1 2')
 })
 
-test('a gist is one short line', () => {
-  expect(gist('  two\n\n lines ')).toBe('two lines')
-  expect(gist('x'.repeat(5_000_000), 10)).toBe('xxxxxxxxxx…')
-  expect(gist(null)).toBe('')
+test('a excerpt is one short line', () => {
+  expect(excerpt('  two\n\n lines ')).toBe('two lines')
+  expect(excerpt('x'.repeat(5_000_000), 10)).toBe('xxxxxxxxxx…')
+  expect(excerpt(null)).toBe('')
 })

@@ -28,7 +28,7 @@ export function withoutMarkdown(text: string): string {
 }
 
 /** The start of a text on one line, for a row of the tree. */
-export function gist(text: string | null | undefined, length = 160): string {
+export function excerpt(text: string | null | undefined, length = 160): string {
   if (!text) return ''
   // Cut first: a text of megabytes must not be searched for a row.
   const start = text

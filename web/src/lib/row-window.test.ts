@@ -11,7 +11,7 @@ test('visible rows and a few beyond are rendered', () => {
   expect(rowWindow(0, VIEW, 0)).toEqual([])
 })
 
-test('the row with the keyboard stays in the page, in its place', () => {
+test('the row with the keyboard stays in the page, at its index', () => {
   const below = rowWindow(1_000, VIEW, 900)
   const above = rowWindow(1_000, { ...VIEW, scrollTop: 500 }, 2)
 

@@ -5,7 +5,7 @@
  * An escape of JSON such as `\u00e9` is the same as its letter.
  */
 export function folded(text: string): string {
-  return isSimple(text) ? text.toLowerCase().replace(/\s+/g, ' ') : foldWithPlaces(text).text
+  return isSimple(text) ? text.toLowerCase().replace(/\s+/g, ' ') : foldWithOffsets(text).text
 }
 
 /** Whether a text can be folded fast, as most payloads can. */
@@ -16,21 +16,21 @@ function isSimple(text: string): boolean {
 export interface Folded {
   text: string
   /** For each character of the folded text, where in the original it comes from; and its end. */
-  places: number[]
+  offsets: number[]
 }
 
 const PIECE = /\\u[0-9a-f]{4}|\s+|[^]/giu
 
-export function foldWithPlaces(text: string): Folded {
+export function foldWithOffsets(text: string): Folded {
   let out = ''
-  const places: number[] = []
+  const offsets: number[] = []
   for (const found of text.matchAll(PIECE)) {
     const plain = foldedPiece(found[0])
-    for (let at = 0; at < plain.length; at += 1) places.push(found.index)
+    for (let at = 0; at < plain.length; at += 1) offsets.push(found.index)
     out += plain
   }
-  places.push(text.length)
-  return { text: out, places }
+  offsets.push(text.length)
+  return { text: out, offsets }
 }
 
 function foldedPiece(piece: string): string {
@@ -61,15 +61,15 @@ export interface Part {
 export function partsOf(text: string, query: string, most = 1_000): Part[] {
   if (query === '' || text === '') return [{ text, hit: false }]
   const simple = isSimple(text) && !query.includes(' ')
-  const { text: plain, places } = simple
-    ? { text: text.toLowerCase(), places: null }
-    : foldWithPlaces(text)
+  const { text: plain, offsets } = simple
+    ? { text: text.toLowerCase(), offsets: null }
+    : foldWithOffsets(text)
   const parts: Part[] = []
   let shown = 0
   let left = most
   for (let at = plain.indexOf(query); at >= 0 && left > 0;) {
-    const start = places ? places[at]! : at
-    const end = places ? endOf(places, at + query.length - 1) : at + query.length
+    const start = offsets ? offsets[at]! : at
+    const end = offsets ? endOf(offsets, at + query.length - 1) : at + query.length
     if (start >= shown) {
       if (start > shown) parts.push({ text: text.slice(shown, start), hit: false })
       parts.push({ text: text.slice(start, end), hit: true })
@@ -83,14 +83,14 @@ export function partsOf(text: string, query: string, most = 1_000): Part[] {
 }
 
 /**
- * Returns the place in the original at which a hit ends.
+ * Returns the offset in the original at which a hit ends.
  *
  * A letter is a hit whole, with the accents after it, even if it folds to several characters.
  *
- * @param last The place of the hit's last folded character.
+ * @param last The index of the hit's last folded character.
  */
-function endOf(places: readonly number[], last: number): number {
+function endOf(offsets: readonly number[], last: number): number {
   let next = last + 1
-  while (next < places.length - 1 && places[next] === places[last]) next += 1
-  return places[next]!
+  while (next < offsets.length - 1 && offsets[next] === offsets[last]) next += 1
+  return offsets[next]!
 }

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
-import { placeAfterSignIn } from './caller'
+import { pathAfterSignIn } from './caller'
 
 test('after sign-in the user returns to the previous page', () => {
-  expect(placeAfterSignIn('/runs/1?select=2')).toBe('/runs/1?select=2')
+  expect(pathAfterSignIn('/runs/1?select=2')).toBe('/runs/1?select=2')
 })
 
 test.each(['//evil.example/', '/\\evil.example', 'https://evil.example', '', null, ['/runs']])(
   'an address leads nowhere but into the viewer: %s',
   (to) => {
-    expect(placeAfterSignIn(to)).toBe('/')
+    expect(pathAfterSignIn(to)).toBe('/')
   },
 )

@@ -74,6 +74,6 @@ export function leadToSignIn(router: Router, client: QueryClient) {
 }
 
 /** The page to return to: always one of the viewer's own. */
-export function placeAfterSignIn(to: unknown): string {
+export function pathAfterSignIn(to: unknown): string {
   return typeof to === 'string' && /^\/(?![/\\])/.test(to) ? to : '/'
 }

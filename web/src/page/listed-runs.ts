@@ -20,9 +20,9 @@ const MOST_NEWER = 100
 
 /** Finds the neighbours of a run in the list that was left; without a list, by start. */
 export async function neighboursOf(run: Run): Promise<Neighbours> {
-  const place = listed.indexOf(run.rootPlanId)
-  if (place >= 0) {
-    return { previous: listed[place - 1] ?? null, next: listed[place + 1] ?? null }
+  const index = listed.indexOf(run.rootPlanId)
+  if (index >= 0) {
+    return { previous: listed[index - 1] ?? null, next: listed[index + 1] ?? null }
   }
   if (run.startedAt === null) return { previous: null, next: null }
   const [older, newer] = await Promise.all([

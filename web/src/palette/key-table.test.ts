@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest'
 import guide from '../../../docs/guides/viewer.md?raw'
 import en from '../i18n/en.json'
-import { COMMAND_NAMES, COMMANDS, PLACES, shownKey, TREE_KEYS } from '../lib/commands'
+import { COMMAND_NAMES, COMMANDS, SCOPES, shownKey, TREE_KEYS } from '../lib/commands'
 
 function table(): string {
-  const rows = PLACES.flatMap((place) =>
-    COMMAND_NAMES.filter((name) => COMMANDS[name].place === place).map((name) => {
+  const rows = SCOPES.flatMap((scope) =>
+    COMMAND_NAMES.filter((name) => COMMANDS[name].scope === scope).map((name) => {
       const key = shownKey(name, false)
-      return `| ${en.keys.in[place]} | ${key ? `\`${key}\`` : ''} | ${en.keys[name]} |`
+      return `| ${en.keys.in[scope]} | ${key ? `\`${key}\`` : ''} | ${en.keys[name]} |`
     }),
   )
   const tree = Object.entries(TREE_KEYS).map(

@@ -2,7 +2,7 @@
 import { useQueryClient } from '@tanstack/vue-query'
 import { useTimeoutFn } from '@vueuse/core'
 import { loadRouteLocation, useRouter } from 'vue-router'
-import { readRunAhead } from '../api/run-ahead'
+import { prefetchRun } from '../api/run-prefetch'
 import type { Run } from '../api/shapes'
 
 /** A row that the pointer only passes is not read. */
@@ -16,7 +16,7 @@ export function useReadAhead(): (run: Run) => void {
 
   function read() {
     if (!pointed) return
-    readRunAhead(client, pointed)
+    prefetchRun(client, pointed)
     const { rootPlanId } = pointed
     void loadRouteLocation(router.resolve({ name: 'run', params: { rootPlanId } }))
   }

@@ -22,7 +22,7 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
 export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   if (fresh.searchedBackTo) {
     const edge = Date.parse(fresh.searchedBackTo)
-    const older = loaded.items.filter((run) => placeOf(run) < edge)
+    const older = loaded.items.filter((run) => startOf(run) < edge)
     return { ...loaded, items: [...fresh.items, ...older] }
   }
   const last = fresh.items.at(-1)
@@ -56,12 +56,12 @@ export function newerThan(
 ): readonly Run[] {
   const known = new Set([...before, ...listed].map((run) => run.rootPlanId))
   // Where a run was deleted, an older one moves up among the latest.
-  const oldest = before.length > 0 ? placeOf(before.at(-1)!) : -Infinity
-  return now.filter((run) => !known.has(run.rootPlanId) && placeOf(run) >= oldest)
+  const oldest = before.length > 0 ? startOf(before.at(-1)!) : -Infinity
+  return now.filter((run) => !known.has(run.rootPlanId) && startOf(run) >= oldest)
 }
 
 /** The start of a run, by which the list is ordered; without a start, its first record. */
-function placeOf(run: Run): number {
+function startOf(run: Run): number {
   return Date.parse(run.startedAt ?? run.recordedAt ?? '')
 }
 

@@ -28,8 +28,8 @@ export function oldestFirst(
   picked: readonly string[],
   listed: readonly string[],
 ): readonly string[] {
-  const place = (id: string) => (listed.includes(id) ? listed.indexOf(id) : listed.length)
-  return [...picked].sort((one, other) => place(other) - place(one))
+  const indexOf = (id: string) => (listed.includes(id) ? listed.indexOf(id) : listed.length)
+  return [...picked].sort((one, other) => indexOf(other) - indexOf(one))
 }
 
 export function useRunPicks(address: Address) {

@@ -67,9 +67,9 @@ test('kinds differ in luminance, and stand out from the page', () => {
   for (const theme of [0, 1]) {
     const kinds = ['agent', 'tool', 'step', 'llm'].map((kind) => colour(`kind-${kind}`)[theme]!)
     const ordered = [...kinds].sort((a, b) => luminance(a) - luminance(b))
-    for (const [place, kind] of ordered.entries()) {
+    for (const [index, kind] of ordered.entries()) {
       expect(contrast(kind, colour('surface')[theme]!), kind).toBeGreaterThanOrEqual(3)
-      const next = ordered[place + 1]
+      const next = ordered[index + 1]
       if (next) expect(contrast(kind, next), `${kind} and ${next}`).toBeGreaterThanOrEqual(1.2)
     }
   }

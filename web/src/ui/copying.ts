@@ -15,11 +15,11 @@ export async function copyText(text: string): Promise<boolean> {
 function copyByHand(text: string): boolean {
   const focused = document.activeElement
   // In a dialog too, which lets the focus go nowhere else.
-  const place = focused?.parentElement ?? document.body
+  const container = focused?.parentElement ?? document.body
   const field = document.createElement('textarea')
   field.value = text
   field.className = 'visually-hidden'
-  place.append(field)
+  container.append(field)
   field.select()
   // Deprecated, but the only way there is.
   const copied = document.execCommand('copy')

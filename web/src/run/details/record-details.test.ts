@@ -210,7 +210,7 @@ test('the messages of a think-act are loaded when it is looked at', async () => 
   await until(() => expect(page.text()).toContain('How was my week?'))
 })
 
-test('a place that was worked out says from what', async () => {
+test('an inferred parent names its evidence', async () => {
   const evidence = { inferred: true, inferredFrom: 'its first message is the text of the call' }
   const call = toolCall('call', evidence)
   const tree = plan('root', { unplaced: [call] })

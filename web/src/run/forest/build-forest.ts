@@ -1,6 +1,6 @@
 /** Turns a run's records into the rows of its tree. */
 import type { Kind, TreeNode } from '../../api/shapes'
-import { namedParent, placeOf, recordId, type Records } from './records'
+import { namedParent, keyOf, recordId, type Records } from './records'
 import {
   EMPTY_FOREST,
   inOrder,
@@ -20,7 +20,7 @@ import { NO_TOTALS, totalsOf } from './totals'
  */
 export function buildForest(records: Records, rootPlanId: string): Forest {
   const rows = new Map<string, RecordRow>()
-  for (const [place, record] of records) rows.set(place, newRow(record))
+  for (const [key, record] of records) rows.set(key, newRow(record))
   const root = rows.get(`plan:${rootPlanId}`)
   if (!root) return EMPTY_FOREST
 
@@ -115,7 +115,7 @@ function finish(tops: Row[]): Forest {
   const all = inOrder(tops)
   const byKey = new Map<string, Row>()
   for (const row of all) {
-    if (isRecord(row) && (byKey.has(row.id) || row.id === UNPLACED)) row.key = placeOf(row.record)
+    if (isRecord(row) && (byKey.has(row.id) || row.id === UNPLACED)) row.key = keyOf(row.record)
     byKey.set(row.key, row)
   }
   for (let at = all.length - 1; at >= 0; at -= 1) {

@@ -104,10 +104,10 @@ export function neighbour(
   direction: 1 | -1,
 ): Row | null {
   const here = from === null ? -1 : (order.get(from) ?? -1)
-  const place = (row: Row) => order.get(row.key) ?? -1
+  const indexOf = (row: Row) => order.get(row.key) ?? -1
   const found =
     direction === 1
-      ? wanted.find((row) => place(row) > here)
-      : wanted.findLast((row) => place(row) < here)
+      ? wanted.find((row) => indexOf(row) > here)
+      : wanted.findLast((row) => indexOf(row) < here)
   return found ?? wanted.at(direction === 1 ? 0 : -1) ?? null
 }

@@ -1,7 +1,7 @@
 /** The name of a record, and one line about it, in the reader's language. */
 import { useI18n } from 'vue-i18n'
 import type { ThinkActNode, ToolCallNode, TreeNode } from '../../api/shapes'
-import { gist, visibleText } from '../../lib/payload-text'
+import { excerpt, visibleText } from '../../lib/payload-text'
 import { isRecord, planOf, type Row } from './rows'
 
 export function useRecordTexts() {
@@ -52,10 +52,10 @@ export function gistOf(row: Row): string {
   switch (record.kind) {
     case 'plan': {
       const asked = record.title ?? record.userRequest
-      return joined(gist(asked === record.agentName ? record.userRequest : asked), outcome(record))
+      return joined(excerpt(asked === record.agentName ? record.userRequest : asked), outcome(record))
     }
     case 'step':
-      return joined(gist(record.request), outcome(record))
+      return joined(excerpt(record.request), outcome(record))
     case 'thinkAct':
       return modelGist(record, row)
     case 'toolCall':
@@ -66,16 +66,16 @@ export function gistOf(row: Row): string {
 function modelGist(record: ThinkActNode, row: Row): string {
   const chosen = row.children
     .filter(isRecord)
-    .flatMap((child) => (child.record.kind === 'toolCall' ? [gist(child.record.name, 40)] : []))
+    .flatMap((child) => (child.record.kind === 'toolCall' ? [excerpt(child.record.name, 40)] : []))
   const calls = chosen.length > 0 ? `→ ${[...new Set(chosen)].join(', ')}` : ''
-  return [calls, gist(record.thought)].filter(Boolean).join('  ') || gist(errorOf(record))
+  return [calls, excerpt(record.thought)].filter(Boolean).join('  ') || excerpt(errorOf(record))
 }
 
 function outcome(record: TreeNode): string {
   const error = errorOf(record)
-  if (error) return gist(error, 80)
-  if (record.kind === 'plan') return gist(record.summary, 80)
-  return record.kind === 'step' || record.kind === 'toolCall' ? gist(record.result, 80) : ''
+  if (error) return excerpt(error, 80)
+  if (record.kind === 'plan') return excerpt(record.summary, 80)
+  return record.kind === 'step' || record.kind === 'toolCall' ? excerpt(record.result, 80) : ''
 }
 
 function errorOf({ error }: TreeNode): string | null {
@@ -89,15 +89,15 @@ function joined(what: string, outcome: string): string {
 /** The values of a call's arguments without names and braces; the text itself if it is cut. */
 function valuesOf(call: ToolCallNode): string {
   const text = call.arguments
-  if (!text?.startsWith('{') || call.argumentsTruncated) return gist(text, 80)
+  if (!text?.startsWith('{') || call.argumentsTruncated) return excerpt(text, 80)
   try {
     const values = Object.values(JSON.parse(text) as object)
-    return gist(
+    return excerpt(
       values.map((each) => (typeof each === 'string' ? each : JSON.stringify(each))).join(', '),
       80,
     )
   } catch {
-    return gist(text, 80)
+    return excerpt(text, 80)
   }
 }
 

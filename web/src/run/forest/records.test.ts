@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { RunChanges, TreeNode } from '../../api/shapes'
 import { nested, plan, step, thinkAct, toolCall, withParents } from './example-tree'
-import { applyChanges, placeOf, readRecords, type Records } from './records'
+import { applyChanges, keyOf, readRecords, type Records } from './records'
 import { buildForest } from './build-forest'
 import { ancestors, isRecord, type Forest } from './rows'
 
@@ -64,7 +64,7 @@ test('records that name each other as parents are cut once, whatever arrived fir
 test('totals leave out sub-agents, and then include them', () => {
   const round = thinkAct('inner round', { stepId: 'sub-step', inputTokens: 7, outputTokens: 3 })
   const records = readRecords(withParents(nested()))
-  records.set(placeOf(round), round)
+  records.set(keyOf(round), round)
   const forest = buildForest(records, 'root')
   const root = forest.byKey.get('root')!
 

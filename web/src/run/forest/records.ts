@@ -17,7 +17,7 @@ export function recordId(record: TreeNode): string {
   }
 }
 
-export function placeOf(record: TreeNode): string {
+export function keyOf(record: TreeNode): string {
   return `${record.kind}:${recordId(record)}`
 }
 
@@ -41,7 +41,7 @@ export function readRecords(top: PlanNode): Records {
   const records: Records = new Map()
   const waiting: TreeNode[] = [top]
   for (let record = waiting.pop(); record; record = waiting.pop()) {
-    records.set(placeOf(record), record)
+    records.set(keyOf(record), record)
     const below = childRecords(record)
     for (let at = below.length - 1; at >= 0; at -= 1) waiting.push(below[at]!)
   }
@@ -51,16 +51,16 @@ export function readRecords(top: PlanNode): Records {
 /** Applies a message of the stream. */
 export function applyChanges(records: Records, { changed, removed }: RunChanges): void {
   for (const { kind, id } of removed) records.delete(`${kind}:${id}`)
-  for (const record of changed) records.set(placeOf(record as TreeNode), record as TreeNode)
+  for (const record of changed) records.set(keyOf(record as TreeNode), record as TreeNode)
 }
 
-/** The parent of a record: the first of the places that it names which exists, or null. */
+/** The parent of a record: the first of the records that it names which exists, or null. */
 export function namedParent<Found>(
   record: TreeNode,
-  byPlace: ReadonlyMap<string, Found>,
+  byKey: ReadonlyMap<string, Found>,
 ): Found | null {
   const at = (kind: Kind, id: string | null) =>
-    (id === null ? undefined : byPlace.get(`${kind}:${id}`)) ?? null
+    (id === null ? undefined : byKey.get(`${kind}:${id}`)) ?? null
   switch (record.kind) {
     case 'plan':
       return at('toolCall', record.toolCallId) ?? at('step', record.openedByStepId)

@@ -101,8 +101,8 @@ export function useOpening(
   /** Begins the tree at another row only if a row could not be seen otherwise. */
   function beginWithin(row: Row) {
     const path = [...ancestors(row), row]
-    const place = root.value ? path.indexOf(root.value) : 0
-    if (place >= 0 && path.length - place <= DEEPEST) return
+    const index = root.value ? path.indexOf(root.value) : 0
+    if (index >= 0 && path.length - index <= DEEPEST) return
     const first = path.length <= DEEPEST ? 0 : path.length - 1 - LEVELS_ABOVE
     beginAt(path[first]!)
   }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { momentIn, placeIn, sectionsOf } from './minimap'
+import { momentIn, fractionAt, sectionsOf } from './minimap'
 
 test('a run without long idle times is one section', () => {
   const busy = [
@@ -20,14 +20,14 @@ test('a long idle time is folded, and moments keep their order', () => {
   )
 
   expect(sections.map(({ isIdle }) => isIdle)).toEqual([false, true, false])
-  expect(placeIn(sections, 1_000)).toBeCloseTo(0.485)
-  expect(placeIn(sections, 241_000)).toBeCloseTo(0.515)
+  expect(fractionAt(sections, 1_000)).toBeCloseTo(0.485)
+  expect(fractionAt(sections, 241_000)).toBeCloseTo(0.515)
   for (const moment of [0, 500, 1_000, 120_000, 241_500, 242_000]) {
-    expect(momentIn(sections, placeIn(sections, moment))).toBeCloseTo(moment, 3)
+    expect(momentIn(sections, fractionAt(sections, moment))).toBeCloseTo(moment, 3)
   }
 })
 
-test('a strip of no time has no sections and no places', () => {
+test('a strip of no time has no sections and no fractions', () => {
   expect(sectionsOf([], 0)).toEqual([])
-  expect(placeIn([], 5)).toBe(0)
+  expect(fractionAt([], 5)).toBe(0)
 })

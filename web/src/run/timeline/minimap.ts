@@ -33,10 +33,10 @@ export function sectionsOf(busy: readonly Span[], end: number): Section[] {
   const folded = idle.reduce((sum, each) => sum + each.end - each.start, 0)
   const scale = (1 - FOLDED * idle.length) / Math.max(1e-6, end - folded)
   const sections: Section[] = []
-  let [time, place] = [0, 0]
+  let [time, offset] = [0, 0]
   const add = (to: number, width: number, isIdle: boolean) => {
-    if (to > time) sections.push({ start: time, end: to, from: place, to: place + width, isIdle })
-    if (to > time) place += width
+    if (to > time) sections.push({ start: time, end: to, from: offset, to: offset + width, isIdle })
+    if (to > time) offset += width
     time = Math.max(time, to)
   }
   for (const each of idle) {
@@ -48,17 +48,17 @@ export function sectionsOf(busy: readonly Span[], end: number): Section[] {
 }
 
 /** Where a moment is on the strip: 0 at its start, 1 at its end. */
-export function placeIn(sections: readonly Section[], moment: number): number {
+export function fractionAt(sections: readonly Section[], moment: number): number {
   const section = sections.find((each) => moment <= each.end) ?? sections.at(-1)
   if (!section) return 0
   const part = (moment - section.start) / (section.end - section.start)
   return section.from + Math.min(1, Math.max(0, part)) * (section.to - section.from)
 }
 
-export function momentIn(sections: readonly Section[], place: number): number {
-  const section = sections.find((each) => place <= each.to) ?? sections.at(-1)
+export function momentIn(sections: readonly Section[], fraction: number): number {
+  const section = sections.find((each) => fraction <= each.to) ?? sections.at(-1)
   if (!section) return 0
-  const part = (place - section.from) / Math.max(1e-9, section.to - section.from)
+  const part = (fraction - section.from) / Math.max(1e-9, section.to - section.from)
   return section.start + Math.min(1, Math.max(0, part)) * (section.end - section.start)
 }
 

@@ -3,7 +3,7 @@ import {
   barOf,
   momentAt,
   panned,
-  placeOf,
+  fractionOf,
   readWindow,
   roundStep,
   ticks,
@@ -24,7 +24,7 @@ test('zooming keeps the moment under the pointer where it is', () => {
 
   expect(shown).toEqual({ from: 125, to: 625 })
   expect(momentAt(0.25, shown)).toBe(250)
-  expect(placeOf(250, shown)).toBe(0.25)
+  expect(fractionOf(250, shown)).toBe(0.25)
 })
 
 test('a window stays within the whole, as long as it was where there is room', () => {

@@ -26,12 +26,12 @@ export function withinWhole(wished: TimeWindow, whole: TimeWindow): TimeWindow {
 /**
  * Makes the shown time `factor` times as long.
  *
- * @param place The moment that stays in place: 0 is the window's start, 1 its end.
+ * @param fraction The moment that does not move: 0 is the window's start, 1 its end.
  */
-export function zoomed(shown: TimeWindow, factor: number, place = 0.5): TimeWindow {
+export function zoomed(shown: TimeWindow, factor: number, fraction = 0.5): TimeWindow {
   const length = shown.to - shown.from
   const longer = Math.max(length * factor, SHORTEST)
-  const from = shown.from + (length - longer) * place
+  const from = shown.from + (length - longer) * fraction
   return { from, to: from + longer }
 }
 
@@ -49,12 +49,12 @@ export function windowAround(span: Span, now: number): TimeWindow {
 }
 
 /** Where a moment is: 0 at the window's start, 1 at its end. */
-export function placeOf(moment: number, shown: TimeWindow): number {
+export function fractionOf(moment: number, shown: TimeWindow): number {
   return (moment - shown.from) / (shown.to - shown.from)
 }
 
-export function momentAt(place: number, shown: TimeWindow): number {
-  return shown.from + place * (shown.to - shown.from)
+export function momentAt(fraction: number, shown: TimeWindow): number {
+  return shown.from + fraction * (shown.to - shown.from)
 }
 
 export interface Bar {
@@ -68,8 +68,8 @@ export function barOf(span: Span, shown: TimeWindow, now: number): Bar | 'before
   const end = endAt(span, now)
   if (end < shown.from) return 'before'
   if (span.start > shown.to) return 'after'
-  const left = Math.max(0, placeOf(span.start, shown))
-  const right = Math.min(1, placeOf(end, shown))
+  const left = Math.max(0, fractionOf(span.start, shown))
+  const right = Math.min(1, fractionOf(end, shown))
   return { left, width: Math.max(0, right - left) }
 }
 

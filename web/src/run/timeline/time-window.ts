@@ -62,7 +62,7 @@ export function useTimeWindow(
       : ticks(shown.value, Math.max(FEWEST_TICKS, Math.floor(width.value / TICK_WIDTH))),
   )
 
-  const zoom = (factor: number, place?: number) => show(zoomed(shown.value, factor, place))
+  const zoom = (factor: number, fraction?: number) => show(zoomed(shown.value, factor, fraction))
   const pan = (part: number) => show(panned(shown.value, part))
 
   /** A small screen has room for the tree alone, until its reader asks for more. */

@@ -1,7 +1,7 @@
 /** Everything that a run page shows of its run, put together. */
 import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { useAddress, type Address } from '../../page/address'
-import { SOUGHT } from '../../ui/payload/sought'
+import { SEARCH_TEXT } from '../../ui/payload/search-text'
 import { countsBelow, failures, isBad, neighbour, originOf } from '../forest/failures'
 import { FOREST } from '../forest/forest-key'
 import { mergeRows } from '../forest/merged-rows'
@@ -28,7 +28,7 @@ export function provideRunPage(
   const page = makeRunPage(records, silentSince)
   provide(RUN_PAGE, page)
   provide(FOREST, records)
-  provide(SOUGHT, page.search.sought)
+  provide(SEARCH_TEXT, page.search.searchText)
   provide(TIMES, page.time)
   return page
 }

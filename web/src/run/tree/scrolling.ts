@@ -28,15 +28,15 @@ export function anchorRow(
   if (scrollTop <= 0) return null
   const first = Math.floor(scrollTop / rowHeight)
   const inView = rows.slice(first, Math.ceil((scrollTop + height) / rowHeight))
-  const place = Math.max(
+  const index = Math.max(
     0,
     inView.findIndex((row) => row.key === selected),
   )
-  const row = inView[place]
+  const row = inView[index]
   if (!row) return null
   const above: string[] = []
   for (let each = row.parent; each; each = each.parent) above.push(each.key)
-  return { key: row.key, offset: (first + place) * rowHeight - scrollTop, above }
+  return { key: row.key, offset: (first + index) * rowHeight - scrollTop, above }
 }
 
 /** The scroll position at which the row has not moved; null if no row of it is left. */

@@ -15,30 +15,30 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
   /** As it is typed. */
   const query = shallowRef(address.read('q') ?? '')
   /** As it is looked for. */
-  const sought = shallowRef(foldedQuery(query.value))
+  const searchText = shallowRef(foldedQuery(query.value))
   const pause = useTimeoutFn(settle, PAUSE, { immediate: false })
   watch(query, () => pause.start())
 
   /** Searches for the typed text without waiting for more. */
   function settle() {
     pause.stop()
-    sought.value = foldedQuery(query.value)
+    searchText.value = foldedQuery(query.value)
     address.write({ q: query.value || null })
   }
 
   address.onArrival(() => {
     query.value = address.read('q') ?? ''
-    sought.value = foldedQuery(query.value)
+    searchText.value = foldedQuery(query.value)
   })
 
   const hits = computed(() =>
-    sought.value === '' ? [] : ordered.value.filter((row) => isHit(row, sought.value)),
+    searchText.value === '' ? [] : ordered.value.filter((row) => isHit(row, searchText.value)),
   )
   const hitKeys = computed(() => new Set(hits.value.map((row) => row.key)))
   const hitsBelow = computed(() => countsBelow(hits.value))
   /** How many records were searched in part only. */
   const cut = computed(() =>
-    sought.value === '' ? 0 : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
+    searchText.value === '' ? 0 : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
   )
-  return { query, sought, settle, hits, hitKeys, hitsBelow, cut }
+  return { query, searchText, settle, hits, hitKeys, hitsBelow, cut }
 }

@@ -1,7 +1,7 @@
 /** Finding text in a run: in names, arguments, results, thoughts and errors. */
 import type { TreeNode } from '../../api/shapes'
 import { visibleText } from '../../lib/payload-text'
-import { folded, foldWithPlaces } from '../../lib/text-search'
+import { folded, foldWithOffsets } from '../../lib/text-search'
 import { recordId } from '../forest/records'
 import { recordsOf, type Row } from '../forest/rows'
 
@@ -80,8 +80,8 @@ export function snippet(record: TreeNode, query: string, shown: readonly string[
   if (query === '' || shown.some((text) => folded(text).includes(query))) return null
   for (const text of searchedTexts(record)) {
     if (!text || !folded(text).includes(query)) continue
-    const { text: plain, places } = foldWithPlaces(text)
-    const start = places[plain.indexOf(query)]!
+    const { text: plain, offsets } = foldWithOffsets(text)
+    const start = offsets[plain.indexOf(query)]!
     const from = Math.max(0, start - BEFORE)
     const around = text.slice(from, start + query.length + AFTER).replace(/\s+/g, ' ')
     return (from > 0 ? '…' : '') + visibleText(around)

@@ -9,7 +9,7 @@ function walked(nameOf = (row: Row) => (isRecord(row) ? `${row.kind}` : '')) {
   const forest = forestOf(nested())
   const open = new Set(forest.byKey.keys())
   const selected: string[] = []
-  let place = 0
+  let index = 0
   const rows = () => visibleRows(forest.tops, open)
   const onKey = treeKeys({
     rows,
@@ -18,25 +18,25 @@ function walked(nameOf = (row: Row) => (isRecord(row) ? `${row.kind}` : '')) {
     isOpen: (row) => open.has(row.key),
     toggle: (row) => void (open.delete(row.key) || open.add(row.key)),
     select: (row) => void selected.push(row.key),
-    focus: (to) => (place = to),
+    focus: (to) => (index = to),
   })
   const press = (key: string, options = {}) => {
     const event = new KeyboardEvent('keydown', { key, cancelable: true, ...options })
-    onKey(event, rows()[place]!)
+    onKey(event, rows()[index]!)
     return event.defaultPrevented
   }
-  return { rows, selected, press, at: () => place, key: () => rows()[place]!.key }
+  return { rows, selected, press, at: () => index, key: () => rows()[index]!.key }
 }
 
 test('keys walk from row to row and stay within the tree', () => {
   const tree = walked()
   const last = tree.rows().length - 1
-  const places = ['ArrowUp', 'ArrowDown', 'PageDown', 'End', 'ArrowDown', 'PageUp', 'Home'].map(
+  const steps = ['ArrowUp', 'ArrowDown', 'PageDown', 'End', 'ArrowDown', 'PageUp', 'Home'].map(
     (key) => [tree.press(key), tree.at()],
   )
 
-  expect(places.every(([prevented]) => prevented)).toBe(true)
-  expect(places.map(([, place]) => place)).toEqual([0, 1, 4, last, last, last - 3, 0])
+  expect(steps.every(([prevented]) => prevented)).toBe(true)
+  expect(steps.map(([, index]) => index)).toEqual([0, 1, 4, last, last, last - 3, 0])
 })
 
 test('right opens or goes in, left closes or goes up', () => {

@@ -13,8 +13,8 @@ export interface WalkedTree {
   isOpen: (row: Row) => boolean
   toggle: (row: Row) => void
   select: (row: Row) => void
-  /** Puts the keyboard on the row at a place. */
-  focus: (place: number) => void
+  /** Moves the focus to the row at an index. */
+  focus: (index: number) => void
 }
 
 /** Gives what to call with a key that was pressed on a row. */
@@ -22,20 +22,20 @@ export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => 
   let typed = ''
   let typedAt = -Infinity
 
-  function goTo(place: number) {
-    tree.focus(Math.min(Math.max(0, place), tree.rows().length - 1))
+  function goTo(index: number) {
+    tree.focus(Math.min(Math.max(0, index), tree.rows().length - 1))
   }
 
-  const actions: Record<string, (row: Row, place: number) => void> = {
-    ArrowDown: (_, place) => goTo(place + 1),
-    ArrowUp: (_, place) => goTo(place - 1),
-    PageDown: (_, place) => goTo(place + tree.capacity()),
-    PageUp: (_, place) => goTo(place - tree.capacity()),
+  const actions: Record<string, (row: Row, index: number) => void> = {
+    ArrowDown: (_, index) => goTo(index + 1),
+    ArrowUp: (_, index) => goTo(index - 1),
+    PageDown: (_, index) => goTo(index + tree.capacity()),
+    PageUp: (_, index) => goTo(index - tree.capacity()),
     Home: () => goTo(0),
     End: () => goTo(Infinity),
-    ArrowRight: (row, place) => {
+    ArrowRight: (row, index) => {
       if (row.children.length === 0) return
-      if (tree.isOpen(row)) goTo(place + 1)
+      if (tree.isOpen(row)) goTo(index + 1)
       else tree.toggle(row)
     },
     ArrowLeft: (row) => {
@@ -58,17 +58,17 @@ export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => 
 
   return (event, row) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return
-    const place = tree.rows().indexOf(row)
+    const index = tree.rows().indexOf(row)
     // A space selects, except within a name that is being typed.
     const act = event.key === ' ' && isTyping(event) ? undefined : actions[event.key]
     if (act) {
       event.preventDefault()
       typedAt = -Infinity
-      act(row, place)
+      act(row, index)
     } else if (event.key.length === 1) {
       // A space would scroll.
       if (event.key === ' ') event.preventDefault()
-      findTyped(event, place)
+      findTyped(event, index)
     }
   }
 }
@@ -88,11 +88,11 @@ export function rowTyped(
   nameAt: (index: number) => string,
 ): number {
   const isOneLetter = [...typed].every((letter) => letter === typed[0])
-  const sought = isOneLetter ? typed.slice(0, 1) : typed
+  const prefix = isOneLetter ? typed.slice(0, 1) : typed
   const first = isOneLetter ? from + 1 : from
   for (let step = 0; step < count; step += 1) {
     const index = (first + step) % count
-    if (nameAt(index).startsWith(sought)) return index
+    if (nameAt(index).startsWith(prefix)) return index
   }
   return -1
 }

@@ -15,9 +15,9 @@ const SECOND = [...FIRST, message('assistant', text('I look.'), CALL), message('
 const roles = (messages: readonly Message[]) => messages.map(({ role }) => role)
 
 test('at the first call everything but the system prompt is new', () => {
-  const told = divideMessages(FIRST, null)
+  const divided = divideMessages(FIRST, null)
 
-  expect([roles(told.system), roles(told.earlier), roles(told.fresh)]).toEqual([
+  expect([roles(divided.system), roles(divided.earlier), roles(divided.fresh)]).toEqual([
     ['system'],
     [],
     ['user'],
@@ -25,18 +25,18 @@ test('at the first call everything but the system prompt is new', () => {
 })
 
 test('at a later call the results of the tools that were called are new', () => {
-  const told = divideMessages(SECOND, FIRST)
+  const divided = divideMessages(SECOND, FIRST)
 
-  expect(roles(told.earlier)).toEqual(['user', 'assistant'])
-  expect(roles(told.fresh)).toEqual(['tool'])
+  expect(roles(divided.earlier)).toEqual(['user', 'assistant'])
+  expect(roles(divided.fresh)).toEqual(['tool'])
   expect(callOf(SECOND, 'c1')).toBe(CALL)
   expect(callOf(SECOND, 'other')).toBeNull()
 })
 
 test('after a history was shortened, what differs is new', () => {
   const shortened = [FIRST[0]!, message('user', text('Summary so far.'))]
-  const told = divideMessages(shortened, SECOND)
+  const divided = divideMessages(shortened, SECOND)
 
-  expect(roles(told.fresh)).toEqual(['user'])
-  expect(told.earlier).toEqual([])
+  expect(roles(divided.fresh)).toEqual(['user'])
+  expect(divided.earlier).toEqual([])
 })

@@ -30,10 +30,10 @@ export function useRoundMessages(
     return isComplete ? answer.value : null
   })
   const conversation = computed(() => whole.value?.conversation ?? null)
-  const told = computed(() => {
+  const divided = computed(() => {
     if (conversation.value === null) return null
     const known = before.value ? (earlier.answer.value?.conversation ?? null) : null
     return divideMessages(conversation.value, known)
   })
-  return { whole, failure, conversation, told }
+  return { whole, failure, conversation, divided }
 }

@@ -8,7 +8,7 @@ import { laidOut, LONGEST } from './text-diff'
  *
  * @param before The messages of the previous round; null for the first round.
  */
-export function toldText(
+export function newMessagesText(
   messages: readonly Message[] | null,
   before: readonly Message[] | null,
 ): string | null {
@@ -16,8 +16,8 @@ export function toldText(
   const known = (before ?? []).map(textOf)
   let same = 0
   while (same < known.length && messages[same] && textOf(messages[same]!) === known[same]) same += 1
-  const told = messages.slice(same).filter(({ role }) => role !== 'assistant')
-  return told.map(textOf).join('\n\n')
+  const added = messages.slice(same).filter(({ role }) => role !== 'assistant')
+  return added.map(textOf).join('\n\n')
 }
 
 function textOf({ role, name, parts }: Message): string {

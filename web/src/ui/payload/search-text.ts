@@ -2,8 +2,8 @@
 import { inject, shallowRef, type InjectionKey, type Ref } from 'vue'
 
 /** The text, folded; empty if nothing is looked for. */
-export const SOUGHT: InjectionKey<Readonly<Ref<string>>> = Symbol('sought')
+export const SEARCH_TEXT: InjectionKey<Readonly<Ref<string>>> = Symbol('searchText')
 
-export function useSought(): Readonly<Ref<string>> {
-  return inject(SOUGHT, () => shallowRef(''), true)
+export function useSearchText(): Readonly<Ref<string>> {
+  return inject(SEARCH_TEXT, () => shallowRef(''), true)
 }
