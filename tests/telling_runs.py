@@ -329,12 +329,12 @@ def week_run(
     doctor.call_model([{"role": "user", "content": "Is it well?"}], "It is well.", tokens=(90, 8))
     doctor.finish("It is well.")
     nurse.finish_call(ask_doctor, "It is well.")
-    told = [
+    results = [
         {"role": "assistant", "content": "I measure and ask the doctor."},
         {"role": "tool", "tool_call_id": str(measure), "content": result},
         {"role": "tool", "tool_call_id": str(ask_doctor), "content": "It is well."},
     ]
-    nurse.call_model([*messages, *told], answer, tokens=(420, len(answer)))
+    nurse.call_model([*messages, *results], answer, tokens=(420, len(answer)))
     final = nurse.round
     nurse.finish(answer)
     return WeekRun(nurse.root, events, ask_doctor, final)

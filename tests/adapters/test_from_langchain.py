@@ -126,7 +126,7 @@ async def test_result_is_the_content_of_an_artifact_pair_or_tool_message() -> No
 
 
 @pytest.mark.parametrize(
-    ("handler", "told"),
+    ("handler", "message"),
     [
         (False, "no such city"),
         (True, "no such city"),
@@ -137,7 +137,7 @@ async def test_result_is_the_content_of_an_artifact_pair_or_tool_message() -> No
 )
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_error_fails_the_call_even_if_the_langchain_tool_handles_it(
-    handler: Any, told: str, is_async: bool
+    handler: Any, message: str, is_async: bool
 ) -> None:
     def look_up() -> str:
         raise ToolException("no such city")
@@ -152,7 +152,7 @@ async def test_error_fails_the_call_even_if_the_langchain_tool_handles_it(
     ending = await Caller().call(from_langchain(theirs))
 
     assert ending.error is not None
-    assert (ending.status, ending.reason, ending.error.message) == ("failed", "tool_error", told)
+    assert (ending.status, ending.reason, ending.error.message) == ("failed", "tool_error", message)
     assert theirs.handle_tool_error == handler
 
 

@@ -131,7 +131,7 @@ class Agent:
 Run = Callable[[Agent], Awaitable[list[BaseMessage]]]
 
 
-def told(messages: list[BaseMessage]) -> list[tuple[str, str]]:
+def tool_messages(messages: list[BaseMessage]) -> list[tuple[str, str]]:
     return [(each.tool_call_id, each.status) for each in messages if isinstance(each, ToolMessage)]
 
 
@@ -152,7 +152,7 @@ async def check_two_users(on: Service, diary: dict[str, list[str]], run: Run) ->
         assert [tuple(each[field] for field in fields) for each in calls] == RECORDED
         assert len({each["toolCallId"] for each in calls}) == len(RECORDED)
         assert [(each["title"], each["status"]) for each in rows.plans] == [("A day", "succeeded")]
-        assert told(messages) == TOLD
+        assert tool_messages(messages) == TOLD
         assert messages[-1].text == "done"
     assert len({root_plan_id for root_plan_id, _ in runs}) == len(USERS)
     assert {user: set(done) for user, done in diary.items()} == dict.fromkeys(USERS, DONE)
@@ -187,7 +187,7 @@ async def test_tool_that_needs_a_caller_fails_without_a_caller(
     async with service(tmp_path, *tools) as on, on.tools.run("A day"):
         messages = await Agent(on).run()
 
-    assert [status for _, status in told(messages)] == ["error"] * len(REQUEST)
+    assert [status for _, status in tool_messages(messages)] == ["error"] * len(REQUEST)
     assert diary == {}
 
 

@@ -103,8 +103,8 @@ async def test_call_with_malformed_json_fails_with_invalid_arguments(
 async def test_call_of_an_unknown_tool_fails_with_unknown_tool(store: RecordedStore) -> None:
     with pytest.raises(ModelBehaviorError):
         await Runner.run(agent_of([call_of("fly")]), "Fly.")
-    told = RunConfig(tool_not_found_behavior="return_error_to_model")
-    await Runner.run(agent_of([call_of("fly")], DONE), "Fly.", run_config=told)
+    settings = RunConfig(tool_not_found_behavior="return_error_to_model")
+    await Runner.run(agent_of([call_of("fly")], DONE), "Fly.", run_config=settings)
 
     assert [outline(tree) for tree in await trees_of(store)] == [
         [
@@ -128,11 +128,11 @@ async def test_call_that_exceeds_the_tools_timeout_has_reason_timed_out(
         await asyncio.Event().wait()
 
     slow = function_tool(endless, name_override="slow", timeout=0.01)
-    told = function_tool(
+    settings = function_tool(
         endless, name_override="told", timeout=0.01, timeout_error_function=lambda _, __: "later"
     )
     agent = agent_of([call_of("slow", call_id="x"), call_of("told", call_id="y")], DONE)
-    agent.tools = [slow, told]
+    agent.tools = [slow, settings]
 
     await Runner.run(agent, "Wait.")
 

@@ -157,8 +157,8 @@ async def test_parallel_calls_that_end_out_of_order_have_their_own_results(
     chosen = calls(("first", '{"x":1}', "c0"), ("second", '{"x":2}', "c1"))
     await Agent(scripted(chosen, "done"), tools=[first, second]).run("hi")
 
-    told = [(each["name"], each["result"]) for each in calls_of(await tree_of(store))]
-    assert told == [("first", "first 1"), ("second", "second 2")]
+    recorded = [(each["name"], each["result"]) for each in calls_of(await tree_of(store))]
+    assert recorded == [("first", "first 1"), ("second", "second 2")]
 
 
 async def test_call_that_exceeds_the_tools_timeout_has_reason_timed_out(
@@ -251,8 +251,8 @@ async def test_calls_with_repeated_empty_or_missing_ids_stay_separate(
     ]
     await Agent(scripted(*chosen, "done"), tools=[double]).run("hi")
 
-    told = [(each["arguments"], each["result"]) for each in calls_of(await tree_of(store))]
-    assert told == [(f'{{"x":{x}}}', str(2 * x)) for x in range(1, 7)]
+    recorded = [(each["arguments"], each["result"]) for each in calls_of(await tree_of(store))]
+    assert recorded == [(f'{{"x":{x}}}', str(2 * x)) for x in range(1, 7)]
 
 
 async def test_calls_that_the_library_rejects_for_equal_ids_are_not_reached(

@@ -202,8 +202,8 @@ async def tell_week(pool: Pool, project_id: int) -> None:
 
     project = ProjectPool(pool, project_id)
     writer = postgres_writer(project, WriterOptions(clock=clock, terms=TERMS, lease_clock=clock))
-    for told in EVENTS:
-        run = told()
+    for record_run in EVENTS:
+        run = record_run()
         now = max(event.at for event in run.events)
         await writer.write(run.events)
     await writer.write_spans(traces_of(exported_trace()))

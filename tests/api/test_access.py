@@ -36,8 +36,8 @@ async def caching(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
         yield doors
 
 
-async def made(doors: Doors, *scopes: str) -> dict[str, Any]:
-    """Make a key over HTTP and return what is answered."""
+async def create_key(doors: Doors, *scopes: str) -> dict[str, Any]:
+    """Create a key over HTTP and return the response."""
     response = await doors.client.post(
         "/api/keys",
         json={"name": "made", "scopes": scopes},
@@ -58,7 +58,7 @@ async def signed_in(doors: Doors, secret: str) -> httpx2.Response:
 
 
 async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
-    keys = {scope: (await made(doors, scope))["secret"] for scope in Scope}
+    keys = {scope: (await create_key(doors, scope))["secret"] for scope in Scope}
     checked = 0
     for path, item in openapi_document()["paths"].items():
         for method, operation in item.items():
@@ -86,7 +86,8 @@ async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
 async def test_record_key_cannot_read_and_read_key_cannot_write(
     doors: Doors,
 ) -> None:
-    record, read = (await made(doors, "record"))["secret"], (await made(doors, "read"))["secret"]
+    record = (await create_key(doors, "record"))["secret"]
+    read = (await create_key(doors, "read"))["secret"]
     events: dict[str, list[object]] = {"events": []}
     for secret, can_record, can_read in ((record, 200, 403), (read, 403, 200)):
         answer = await doors.client.post("/api/events", json=events, headers=bearer(secret))
@@ -97,7 +98,7 @@ async def test_record_key_cannot_read_and_read_key_cannot_write(
 
 
 async def test_key_secrets_are_never_stored_or_returned_again(doors: Doors) -> None:
-    secret = (await made(doors, "read"))["secret"]
+    secret = (await create_key(doors, "read"))["secret"]
     cookie = (await signed_in(doors, secret)).cookies[COOKIE]
 
     stored = everything_stored(doors.database_url)
@@ -110,7 +111,7 @@ async def test_key_secrets_are_never_stored_or_returned_again(doors: Doors) -> N
 
 
 async def test_revoked_key_and_its_sign_ins_get_401(doors: Doors) -> None:
-    key = await made(doors, "read")
+    key = await create_key(doors, "read")
     await signed_in(doors, key["secret"])
     assert (await doors.client.get("/api/runs")).status_code == 200
 
@@ -123,14 +124,14 @@ async def test_revoked_key_and_its_sign_ins_get_401(doors: Doors) -> None:
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"].startswith("Bearer")
     listed = await doors.client.get("/api/keys", headers=bearer(doors.home.secret))
-    [told] = [each for each in listed.json()["items"] if each["keyId"] == key["keyId"]]
-    assert told["revokedAt"] is not None
-    assert told["lastUsedAt"] is not None
+    [revoked] = [each for each in listed.json()["items"] if each["keyId"] == key["keyId"]]
+    assert revoked["revokedAt"] is not None
+    assert revoked["lastUsedAt"] is not None
 
 
 @pytest.mark.parametrize("is_browser", [True, False])
 async def test_live_stream_ends_when_its_key_is_revoked(doors: Doors, is_browser: bool) -> None:
-    key = await made(doors, "read")
+    key = await create_key(doors, "read")
     headers = bearer(key["secret"])
     if is_browser:
         headers = {"Cookie": f"{COOKIE}={(await signed_in(doors, key['secret'])).cookies[COOKIE]}"}
@@ -159,7 +160,7 @@ async def test_live_stream_ends_when_its_key_is_revoked(doors: Doors, is_browser
 
 
 async def test_sign_in_cookie_is_http_only_and_same_site(doors: Doors) -> None:
-    secret = (await made(doors, "read"))["secret"]
+    secret = (await create_key(doors, "read"))["secret"]
 
     answer = await signed_in(doors, secret)
 
@@ -227,7 +228,7 @@ async def test_unknown_key_gets_401(doors: Doors) -> None:
 
 
 async def test_key_with_only_record_scope_cannot_sign_in(doors: Doors) -> None:
-    answer = await signed_in(doors, (await made(doors, "record"))["secret"])
+    answer = await signed_in(doors, (await create_key(doors, "record"))["secret"])
 
     assert answer.status_code == 403
     assert COOKIE not in answer.cookies

@@ -67,15 +67,15 @@ def exchanges(*messages: str) -> list[tuple[str, str]]:
 async def test_chat_history_survives_a_restart_of_the_server(
     database_url: str, tmp_path: Path
 ) -> None:
-    told = ("120 over 80", "130 over 85", "Which was higher?")
-    async with serving(database_url, tmp_path, *told) as client:
-        await say(client, told[0])
-        second = await conversation(client, await say(client, told[1]))
-    async with serving(database_url, tmp_path, *told) as client:
-        third = await conversation(client, await say(client, told[2]))
+    answers = ("120 over 80", "130 over 85", "Which was higher?")
+    async with serving(database_url, tmp_path, *answers) as client:
+        await say(client, answers[0])
+        second = await conversation(client, await say(client, answers[1]))
+    async with serving(database_url, tmp_path, *answers) as client:
+        third = await conversation(client, await say(client, answers[2]))
 
-    assert second == [*exchanges(told[0]), ("user", told[1])]
-    assert third == [*exchanges(told[0], told[1]), ("user", told[2])]
+    assert second == [*exchanges(answers[0]), ("user", answers[1])]
+    assert third == [*exchanges(answers[0], answers[1]), ("user", answers[2])]
     assert ALICE not in everything_stored(database_url)
 
 

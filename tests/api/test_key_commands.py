@@ -160,10 +160,10 @@ def test_first_key_notice_lists_projects_that_now_need_a_key(
     capsys.readouterr()
 
     with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
-        told = capsys.readouterr()
-    assert KEY.search(told.out)
-    assert "every request needs a key" in told.out
-    assert "tracer keys create NAME --scope admin --project default" in told.out
+        output = capsys.readouterr()
+    assert KEY.search(output.out)
+    assert "every request needs a key" in output.out
+    assert "tracer keys create NAME --scope admin --project default" in output.out
 
     with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
         assert "every request" not in capsys.readouterr().out

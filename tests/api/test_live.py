@@ -168,9 +168,9 @@ async def test_stream_of_a_deleted_run_reports_it_and_ends(here: Live) -> None:
     revision = await here.record(*run.events)
     async with watching(here.client, run.root, after=revision) as messages:
         assert (await here.client.delete(f"/api/runs/{run.root}")).status_code == 204
-        told = [message.event async for message in messages]
+        names = [message.event async for message in messages]
 
-    assert told == ["deleted"]
+    assert names == ["deleted"]
 
 
 async def test_idle_stream_sends_pings(database_url: str, tmp_path: Path) -> None:

@@ -58,12 +58,12 @@ async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None
     await api.client.post("/api/events", content=lines, headers=NDJSON)
     await api.client.post("/v1/traces", content=body_of(made(1, "a tool", {})), headers=JSON)
 
-    told = await series(api.client)
+    samples = await series(api.client)
 
-    assert told["tracer_ingest_stored_total", "events"] == len(run.events)
-    assert told["tracer_ingest_stored_total", "spans"] == 1
-    assert told["tracer_ingest_refused_total", "invalid_event", "events"] == 1
-    assert told["tracer_ingest_refused_total", "not_json", "events"] == 1
+    assert samples["tracer_ingest_stored_total", "events"] == len(run.events)
+    assert samples["tracer_ingest_stored_total", "spans"] == 1
+    assert samples["tracer_ingest_refused_total", "invalid_event", "events"] == 1
+    assert samples["tracer_ingest_refused_total", "not_json", "events"] == 1
 
 
 async def test_requests_are_counted_by_path_template(api: Api) -> None:
@@ -75,21 +75,21 @@ async def test_requests_are_counted_by_path_template(api: Api) -> None:
     for path in ("/", "/tools", f"/runs/{run.root}", "/favicon.svg"):
         await api.client.get(path)
 
-    told = await series(api.client)
+    samples = await series(api.client)
 
     route = "/api/runs/{rootPlanId}"
-    assert told["tracer_http_requests_total", "GET", route, "200"] == 2
-    assert told["tracer_http_requests_total", "GET", "viewer", "200"] == 4
-    assert told["tracer_http_requests_total", "GET", route, "404"] == 1
-    assert told["tracer_http_requests_total", "GET", route, "422"] == 1
-    assert told["tracer_http_request_duration_seconds_count", "GET", route] == 4
-    assert told["tracer_http_problems_total", "not_found"] == 1
-    assert told["tracer_http_problems_total", "invalid_request"] == 1
-    assert told["tracer_http_requests_in_progress",] == 1
+    assert samples["tracer_http_requests_total", "GET", route, "200"] == 2
+    assert samples["tracer_http_requests_total", "GET", "viewer", "200"] == 4
+    assert samples["tracer_http_requests_total", "GET", route, "404"] == 1
+    assert samples["tracer_http_requests_total", "GET", route, "422"] == 1
+    assert samples["tracer_http_request_duration_seconds_count", "GET", route] == 4
+    assert samples["tracer_http_problems_total", "not_found"] == 1
+    assert samples["tracer_http_problems_total", "invalid_request"] == 1
+    assert samples["tracer_http_requests_in_progress",] == 1
 
 
 async def test_requests_with_different_values_create_no_new_metric_series(api: Api) -> None:
-    told = []
+    samples = []
     for number in range(10):
         await api.client.get(f"/nothing-{number}")
         await api.client.request(f"M{number}", "/api/runs")
@@ -97,10 +97,10 @@ async def test_requests_with_different_values_create_no_new_metric_series(api: A
         await api.client.get("/api/runs", headers={"User-Agent": str(number)})
         await api.client.get(f"/api/runs/{new_id()}", params={f"p{number}": ""})
         await api.client.post("/api/events", json={"events": [{"type": f"t{number}"}]})
-        told.append(await series(api.client))
+        samples.append(await series(api.client))
 
-    assert told[-1]["tracer_http_requests_total", "GET", "none", "404"] == 10
-    assert told[-1].keys() == told[1].keys()  # the first does not tell of its own asking
+    assert samples[-1]["tracer_http_requests_total", "GET", "none", "404"] == 10
+    assert samples[-1].keys() == samples[1].keys()  # the first does not tell of its own asking
 
 
 async def test_metrics_cover_pool_recorder_projection_and_leases(
@@ -118,17 +118,17 @@ async def test_metrics_cover_pool_recorder_projection_and_leases(
     ):
         await made_parts.writer.write(sample_run(finished=False).events)
         headers = {"Host": "localhost"}
-        told = await complete_series(client, **headers)
+        samples = await complete_series(client, **headers)
 
-    assert told["tracer_commit_duration_seconds_count", "events"] == 1
-    assert told["tracer_pool_connections", "idle"] >= 1
-    assert told["tracer_spool_events",] == 0
-    assert told["tracer_recorder_events_total", "dropped"] == 0
-    assert told["tracer_leases", "alive"] == 1
-    assert told["tracer_projection_backlog_bytes",] == 0
-    assert told["tracer_projection_lag_seconds",] == 0
-    assert told["tracer_projection_failures_total",] == 0
-    assert told["tracer_projectors",] in (0, 1)  # it may not be connected yet
+    assert samples["tracer_commit_duration_seconds_count", "events"] == 1
+    assert samples["tracer_pool_connections", "idle"] >= 1
+    assert samples["tracer_spool_events",] == 0
+    assert samples["tracer_recorder_events_total", "dropped"] == 0
+    assert samples["tracer_leases", "alive"] == 1
+    assert samples["tracer_projection_backlog_bytes",] == 0
+    assert samples["tracer_projection_lag_seconds",] == 0
+    assert samples["tracer_projection_failures_total",] == 0
+    assert samples["tracer_projectors",] in (0, 1)  # it may not be connected yet
 
 
 async def test_metrics_without_a_database_lack_its_figures(tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ async def test_metrics_page_lists_exactly_the_served_metrics(
     async with server_parts(
         read_settings(home=tmp_path), database_url, ward.application
     ) as made_parts:
-        told = _names(made_parts, await server_metrics(made_parts, answer_seconds=60))
+        samples = _names(made_parts, await server_metrics(made_parts, answer_seconds=60))
 
-    assert sorted(rows) == sorted(told)
+    assert sorted(rows) == sorted(samples)
 
 
 def _names(made_parts: Parts, figures: list[Any]) -> list[str]:

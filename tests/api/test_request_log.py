@@ -79,10 +79,10 @@ async def test_log_lines_have_the_request_id_and_problem_code(
 
     assert answer.status_code == 503
     assert answer.headers["x-request-id"] == "mine-1"
-    told = {
+    logged = {
         each["event"]: each["code"] for each in lines(stream) if each.get("request_id") == "mine-1"
     }
-    assert told == {"request_failed": "store_unavailable", "request": "store_unavailable"}
+    assert logged == {"request_failed": "store_unavailable", "request": "store_unavailable"}
 
 
 async def test_internal_error_is_returned_and_logged_with_the_request_id(
@@ -158,6 +158,6 @@ async def test_request_log_contains_no_values_from_the_request(
         given.setdefault("headers", {}).setdefault("Content-Type", "application/json")
         await api.client.request(method, path, **given)
 
-    told = [each for each in lines(stream) if each["event"] == "request"]
-    assert len(told) == len(sent)
+    logged = [each for each in lines(stream) if each["event"] == "request"]
+    assert len(logged) == len(sent)
     assert hush not in stream.getvalue().lower()

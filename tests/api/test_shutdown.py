@@ -95,10 +95,10 @@ async def test_shutdown_answers_pending_writes_and_closes_streams(
 async def test_sigterm_answers_pending_writes_and_closes_streams(
     database_url: str, tmp_path: Path
 ) -> None:
-    with server(database_url, tmp_path) as told:
-        async with httpx2.AsyncClient(base_url=told.address, timeout=PLENTY_SECONDS) as client:
-            await check_end(client, database_url, told.process.terminate)
-            await ended(told)
+    with server(database_url, tmp_path) as running:
+        async with httpx2.AsyncClient(base_url=running.address, timeout=PLENTY_SECONDS) as client:
+            await check_end(client, database_url, running.process.terminate)
+            await ended(running)
             with pytest.raises(httpx2.ConnectError):
                 await post(client, sample_run())
 
@@ -131,14 +131,14 @@ async def test_shutdown_waits_for_a_stuck_write_until_the_deadline(
     database_url: str, tmp_path: Path
 ) -> None:
     run = sample_run(finished=False)
-    with server(database_url, tmp_path) as told:
-        async with httpx2.AsyncClient(base_url=told.address, timeout=PLENTY_SECONDS) as client:
+    with server(database_url, tmp_path) as running:
+        async with httpx2.AsyncClient(base_url=running.address, timeout=PLENTY_SECONDS) as client:
             assert await post(client, run) == 200
             with held(database_url, run.root):
                 writing = asyncio.create_task(post(client, run))
                 await until_waiting(database_url, 1)
-                told.process.send_signal(signal.SIGTERM)
-                seconds = await ended(told)
+                running.process.send_signal(signal.SIGTERM)
+                seconds = await ended(running)
             [answer] = await asyncio.gather(writing, return_exceptions=True)
 
     sys.stdout.write(f"ended {seconds:.1f} s after SIGTERM with a write that does not end\n")

@@ -151,8 +151,8 @@ async def test_removed_record_that_exists_again_is_reported_as_changed(store: St
     changes = await changed_since(store, root, late.revision)
     await late.catch_up(store)
 
-    told = {(row.kind, id_of(row)) for row in changes.changed}
-    assert not told & {(kind, str(record_id)) for kind, record_id in changes.removed}
+    changed_rows = {(row.kind, id_of(row)) for row in changes.changed}
+    assert not changed_rows & {(kind, str(record_id)) for kind, record_id in changes.removed}
     assert late.rows == from_the_start.rows == await read_rows(store, root)
 
 
@@ -172,8 +172,8 @@ async def test_only_changed_records_are_reported(store: Store) -> None:
 
     changes = await changed_since(store, run.root, before)
 
-    told = [(row.kind, row.status) for row in changes.changed]
-    assert told == [
+    changed_rows = [(row.kind, row.status) for row in changes.changed]
+    assert changed_rows == [
         (Kind.PLAN, "succeeded"),
         (Kind.STEP, "succeeded"),
         (Kind.TOOL_CALL, "succeeded"),

@@ -114,21 +114,21 @@ async def test_erasing_a_subject_deletes_only_its_runs(store: Store) -> None:
 
 
 async def test_late_events_of_a_deleted_subject_are_rejected(store: Store) -> None:
-    told = spans_from(made(1, "chat m", CHAT))
+    spans = spans_from(made(1, "chat m", CHAT))
     run, other = Moments(), Moments()
     await store.record(run.plan_started(subject="p-1"))
-    await store.record_spans(told)
-    assert (await store.reader.read_run(run_of(told))).subject == "p-1"
+    await store.record_spans(spans)
+    assert (await store.reader.read_run(run_of(spans))).subject == "p-1"
 
     done = await store.writer.delete_subject("p-1")
 
     assert (done.runs, done.spans, done.left) == (2, 1, 0)
     late = await store.writer.write([run.plan_started(subject="p-1"), other.plan_started()])
     assert [(each.index, each.code) for each in late.refused] == [(0, "run_deleted")]
-    again = await store.writer.write_spans(traces_of(told))
+    again = await store.writer.write_spans(traces_of(spans))
     assert [each.code for each in again.refused] == ["run_deleted"]
     with pytest.raises(RecordNotFound):
-        await store.reader.read_spans(run_of(told))
+        await store.reader.read_spans(run_of(spans))
 
 
 async def test_same_subject_in_another_project_is_not_deleted(new_store: NewStore) -> None:

@@ -77,13 +77,13 @@ async def test_effective_arguments_are_those_of_the_latest_attempt(
     second = run.call_started(attempt=2, effective_arguments='{"a":2}')
     unchanged = run.call_started(attempt=3)
     ended = run.call_finished(attempt=2)
-    told: list[tuple[list[Event], tuple[int, str | None]]] = [
+    cases: list[tuple[list[Event], tuple[int, str | None]]] = [
         ([first, second, ended], (2, '{"a":2}')),
         ([ended, second, first], (2, '{"a":2}')),
         ([unchanged, second, first], (3, None)),
         ([ended, first], (2, None)),
     ]
-    for events, expected in told:
+    for events, expected in cases:
         store = new_store()
         for event in events:
             await store.record(event)
@@ -121,11 +121,11 @@ async def test_still_running_ending_replaces_an_otherwise_equal_ending(
 
 async def test_forged_argument_names_of_all_events_are_merged(new_store: NewStore) -> None:
     run = Moments()
-    told: list[Event] = [
+    cases: list[Event] = [
         run.call_started(forged_arguments=("user_id", "é", "user_id")),
         run.call_finished(forged_arguments=("Token",)),
     ]
-    for order in (told, told[::-1]):
+    for order in (cases, cases[::-1]):
         store = new_store()
         for event in order:
             await store.record(event)

@@ -292,9 +292,9 @@ async def test_two_demo_runs_on_one_database_are_separate(
     await play(database_url, tmp_path)
 
     found = await fetch(database_url, "SELECT status::text, tool_calls FROM run")
-    told = "SELECT json_array_length(result::json) FROM act_tool_info WHERE name = 'previous_runs'"
+    query = "SELECT json_array_length(result::json) FROM act_tool_info WHERE name = 'previous_runs'"
     assert found == [("succeeded", 31)] * 2
-    assert sorted(await fetch(database_url, told)) == [(1,), (2,)]
+    assert sorted(await fetch(database_url, query)) == [(1,), (2,)]
 
 
 @pytest.mark.thorough
@@ -307,7 +307,7 @@ async def test_session_state_is_kept_for_the_next_run_of_the_session(
                 await (await made.opened_launcher()).run(REQUEST, session_id="s-1")
 
     [(state,)] = await fetch(database_url, "SELECT state FROM session_state")
-    told = await fetch(
+    counts = await fetch(
         database_url,
         """
         SELECT substring(round.messages FROM 'this conversation ([0-9]+) entries')::int
@@ -318,7 +318,7 @@ async def test_session_state_is_kept_for_the_next_run_of_the_session(
         """,
     )
     assert state == {"entries_recorded": 14}
-    [(first,), (second,)] = told
+    [(first,), (second,)] = counts
     assert second - first == 7
 
 

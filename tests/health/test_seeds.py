@@ -40,8 +40,11 @@ NAMED = {
 async def test_seed_000_stores_a_blood_pressure_for_a_hidden_user_id(
     database_url: str, tmp_path: Path
 ) -> None:
-    told = {"systolic": 120, "diastolic": 80}
-    turns = [Turn(calls=[call("record_blood_pressure", told)]), Turn(text="已记录血压120/80。")]
+    arguments = {"systolic": 120, "diastolic": 80}
+    turns = [
+        Turn(calls=[call("record_blood_pressure", arguments)]),
+        Turn(text="已记录血压120/80。"),
+    ]
     model = ListeningModel(ScriptedModel([Script(turns, request=SAID, agent="nurse")]))
 
     async with server_parts(read_settings(home=tmp_path), database_url, health(model)) as made:

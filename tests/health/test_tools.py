@@ -17,12 +17,12 @@ async def test_query_returns_an_entry_only_to_the_patient_who_recorded_it(
     found = {}
     expected: dict[str, object] = {}
     for noun, entry in WHOLE.items():
-        told = entry | {time_of(noun): "2026-03-01T20:00:00+08:00"}
-        recorded = rows(await call_nurse(f"record_{noun}", **told))
+        arguments = entry | {time_of(noun): "2026-03-01T20:00:00+08:00"}
+        recorded = rows(await call_nurse(f"record_{noun}", **arguments))
         queried = rows(await call_nurse(f"query_{noun}"))
         of_other = rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT))
         found[noun] = recorded, queried, of_other
-        stored = told | {"record_id": 1, time_of(noun): "2026-03-01T12:00:00Z"}
+        stored = arguments | {"record_id": 1, time_of(noun): "2026-03-01T12:00:00Z"}
         expected[noun] = stored, [stored], []
 
     assert found == expected
@@ -159,9 +159,9 @@ async def test_impossible_entries_are_rejected_with_a_message_and_not_stored(
     failures = []
     for noun, change, reason, message in REFUSED:
         outcome = await call_nurse(f"record_{noun}", **WHOLE[noun] | change)
-        told = (outcome.error and outcome.error.message) or ""
-        if (outcome.status, outcome.reason) != (Status.FAILED, reason) or message not in told:
-            got = f"{outcome.status}, {outcome.reason}: {told[:100]!r}"
+        error_text = (outcome.error and outcome.error.message) or ""
+        if (outcome.status, outcome.reason) != (Status.FAILED, reason) or message not in error_text:
+            got = f"{outcome.status}, {outcome.reason}: {error_text[:100]!r}"
             failures.append(f"{noun} {change}: expected {reason}: {message!r}, got {got}")
     stored = {noun: rows(await call_nurse(f"query_{noun}")) for noun in WHOLE}
 

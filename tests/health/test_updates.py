@@ -120,9 +120,11 @@ async def test_update_that_makes_a_reading_impossible_is_rejected(
     failures = []
     for change, message in IMPOSSIBLE:
         outcome = await call_nurse("update_blood_pressure", record_id=1, **change)
-        told = (outcome.error and outcome.error.message) or ""
-        if outcome.reason != "tool_error" or message not in told:
-            failures.append(f"{change}: expected {message!r}, got {outcome.reason}: {told[:100]!r}")
+        error_text = (outcome.error and outcome.error.message) or ""
+        if outcome.reason != "tool_error" or message not in error_text:
+            failures.append(
+                f"{change}: expected {message!r}, got {outcome.reason}: {error_text[:100]!r}"
+            )
         if leaked := [text for text in (PATIENT, "Failing row") if text in str(outcome)]:
             failures.append(f"{change}: the outcome contains {leaked}")
 
@@ -158,5 +160,5 @@ async def test_concurrent_updates_of_different_fields_are_all_applied(
     )
 
     [reading] = rows(await call_nurse("query_blood_pressure"))
-    told = {"systolic": 160, "diastolic": 100, "heart_rate": 70, "notes": "again"}
-    assert {name: reading[name] for name in told} == told
+    values = {"systolic": 160, "diastolic": 100, "heart_rate": 70, "notes": "again"}
+    assert {name: reading[name] for name in values} == values

@@ -57,9 +57,9 @@ async def test_change_since_the_previous_run_is_found_in_three_actions(
     await answer.locator(".name").click()
 
     details = page.get_by_role("region", name="Details", exact=True)
-    told = details.get_by_role("region", name="Difference: new messages")
-    await expect(told.get_by_role("deletion")).to_have_text("removed: 78")
-    await expect(told.get_by_role("insertion")).to_have_text("added: 91")
+    difference = details.get_by_role("region", name="Difference: new messages")
+    await expect(difference.get_by_role("deletion")).to_have_text("removed: 78")
+    await expect(difference.get_by_role("insertion")).to_have_text("added: 91")
     said = details.get_by_role("region", name="Difference: output")
     await expect(said.get_by_role("insertion")).to_have_text("added: stormy")
 

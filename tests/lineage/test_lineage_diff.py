@@ -363,7 +363,7 @@ def test_alignment_in_any_order_pairs_all_equal_items(left: list[str], right: li
     assert all(a == b for a, b in pairs if a is not None and b is not None)
 
 
-def told(
+def two_rounds(
     arguments: str, answer: str = "It is calm.", result: str = '{"pulse": 78}', call_id: str = "a"
 ) -> list[Event]:
     """Return a run of two rounds: the first calls a tool, the second answers."""
@@ -414,7 +414,7 @@ async def compared(left: list[Event], right: list[Event]) -> Entry:
     ],
 )
 async def test_diff_ignores_white_space_and_key_order_of_json(left: str, right: str) -> None:
-    assert changes(await compared(told(left), told(right, call_id="b"))) == []
+    assert changes(await compared(two_rounds(left), two_rounds(right, call_id="b"))) == []
 
 
 @pytest.mark.parametrize(
@@ -428,13 +428,13 @@ async def test_diff_ignores_white_space_and_key_order_of_json(left: str, right: 
     ],
 )
 async def test_diff_shows_different_values_and_texts(left: str, right: str) -> None:
-    diff = await compared(told(left), told(right))
+    diff = await compared(two_rounds(left), two_rounds(right))
 
     assert changes(diff) == [("toolCall", "measure", "changed", ["arguments"])]
 
 
 async def test_diff_names_rounds_by_their_answers() -> None:
-    diff = await compared(told("{}"), told("{}", answer="It is stormy."))
+    diff = await compared(two_rounds("{}"), two_rounds("{}", answer="It is stormy."))
     first, second = [entry for entry in walked(diff) if entry["kind"] == "thinkAct"]
 
     assert (first["name"], first["left"]["calls"]) == (None, ["measure"])
@@ -443,7 +443,7 @@ async def test_diff_names_rounds_by_their_answers() -> None:
 
 
 async def test_diff_shows_a_new_message_in_the_first_round_that_has_it() -> None:
-    diff = await compared(told("{}"), told("{}", result='{"pulse": 81}'))
+    diff = await compared(two_rounds("{}"), two_rounds("{}", result='{"pulse": 81}'))
 
     assert changes(diff) == [
         ("toolCall", "measure", "changed", ["result"]),

@@ -77,8 +77,8 @@ async def test_call_beyond_the_budget_fails_and_the_agent_continues(
         ("failed", "budget_exhausted"),
     ]
     [*_, last] = (await on.tree(outcome.root_plan_id))["agentExecutions"][0]["thinkActs"]
-    told = [each["content"] for each in await on.messages(last) if each["role"] == "tool"]
-    assert ["budget_exhausted" in each for each in told] == [False, False, True, True]
+    results = [each["content"] for each in await on.messages(last) if each["role"] == "tool"]
+    assert ["budget_exhausted" in each for each in results] == [False, False, True, True]
 
 
 async def test_each_run_starts_with_the_full_budget(open_run: OpenRun) -> None:

@@ -204,9 +204,9 @@ async def test_unresolved_caller_placeholder_fails_the_step_before_a_request(
         outcome = await on.launcher.run("Go", plan=PLAN)
         rows = await on.rows(outcome.root_plan_id)
         with identity(token_id=TOKEN):
-            told = await on.launcher.run("Go", plan=PLAN)
-        said = await said_to(on, told.root_plan_id)
-        shown = repr(await on.rows(told.root_plan_id))
+            with_caller = await on.launcher.run("Go", plan=PLAN)
+        said = await said_to(on, with_caller.root_plan_id)
+        shown = repr(await on.rows(with_caller.root_plan_id))
 
     assert outcome.status == "failed"
     assert (rows.steps[0]["status"], rows.steps[0]["reason"]) == ("failed", "missing_identity")

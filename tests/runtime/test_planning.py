@@ -45,9 +45,9 @@ async def test_planning_is_recorded_as_the_first_step_of_the_root_plan(
     rows = await on.rows(outcome.root_plan_id)
     assert rows.plans[0]["userRequest"] == "How was my week?\nIn detail."
     assert rows.plans[0]["agentName"] == "planner"
-    told = [each["content"] for each in await on.messages(rows.think_acts[2])]
-    assert "Sum up" in told[1]
-    assert "- Look\n  → seen" in told[2]
+    contents = [each["content"] for each in await on.messages(rows.think_acts[2])]
+    assert "Sum up" in contents[1]
+    assert "- Look\n  → seen" in contents[2]
 
 
 async def test_steps_of_a_plan_are_pending_until_they_start(

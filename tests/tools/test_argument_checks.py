@@ -94,15 +94,15 @@ async def test_invalid_arguments_reach_no_hook_and_are_not_in_the_error(tmp_path
         for each, (where, arguments) in product(tools, MISFITS.items()):
             outcome = await on.tools.call(each.name, arguments)
             row = await on.row(outcome)
-            told = outcome.for_model
+            answer = outcome.for_model
             checks = {
                 "fails with invalid_arguments": (outcome.status, outcome.reason)
                 == ("failed", "invalid_arguments"),
                 "asks no hook, provider or tool": not asked,
-                "tells the model the place": where in told,
-                "tells the model no value": not any(s in told for s in (GIVEN, "700001")),
-                "tells the model no code": "Traceback" not in told,
-                "tells the model the usual fields": set(json.loads(told)["error"])
+                "tells the model the place": where in answer,
+                "tells the model no value": not any(s in answer for s in (GIVEN, "700001")),
+                "tells the model no code": "Traceback" not in answer,
+                "tells the model the usual fields": set(json.loads(answer)["error"])
                 == {"status", "reason", "type", "message"},
                 "records the arguments as they came": row["arguments"] == arguments,
                 "records no other arguments": row["effectiveArguments"] is None,
@@ -111,7 +111,7 @@ async def test_invalid_arguments_reach_no_hook_and_are_not_in_the_error(tmp_path
             }
             asked.clear()
             failures += [
-                f"{each.name}, {arguments}: not so: {check}; told {told}"
+                f"{each.name}, {arguments}: not so: {check}; told {answer}"
                 for check, holds in checks.items()
                 if not holds
             ]

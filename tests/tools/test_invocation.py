@@ -23,7 +23,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def within(caller: Caller, tool: Tool, seconds: float) -> Ending:
+async def call_with_deadline(caller: Caller, tool: Tool, seconds: float) -> Ending:
     """Call a tool in a plan whose time is over after so many seconds."""
     return await caller.call(tool, context=some_context(time.monotonic() + seconds))
 
@@ -145,7 +145,7 @@ async def test_synchronous_tool_is_recorded_as_still_running_after_its_timeout()
         raise ValueError("late")
 
     caller = Caller()
-    ending = await long_enough(partial(within, caller, stubborn), begun.is_set)
+    ending = await long_enough(partial(call_with_deadline, caller, stubborn), begun.is_set)
     let_go.set()
 
     assert (ending.reason, caller.notes.still_running) == ("timed_out", True)
@@ -282,7 +282,7 @@ async def test_call_that_timed_out_is_not_retried() -> None:
         raise ValueError("too late")
 
     caller = Caller()
-    ending = await long_enough(partial(within, caller, stubborn), begun.is_set)
+    ending = await long_enough(partial(call_with_deadline, caller, stubborn), begun.is_set)
     let_go.set()
     await asyncio.wait(cast("list[asyncio.Task[Ending]]", caller.late))
 

@@ -62,14 +62,14 @@ async def test_mcp_server_receives_the_trace_of_the_run_under_opentelemetry(
             process.start()
             sending.close()
             assert await asyncio.to_thread(receiving.poll, PATIENCE)
-            told = receiving.recv()
+            received = receiving.recv()
             process.join(PATIENCE)
 
-    _, trace, span, _ = told["traceparent"].split("-")
-    assert trace == told["run"]
-    assert span != span_id(UUID(told["call"])), "a span of the library's own, below the call's"
-    assert told["tracestate"] == f"tracer={told['call']}"
-    assert told[CALL_ID_KEY] == told["call"]
+    _, trace, span, _ = received["traceparent"].split("-")
+    assert trace == received["run"]
+    assert span != span_id(UUID(received["call"])), "a span of the library's own, below the call's"
+    assert received["tracestate"] == f"tracer={received['call']}"
+    assert received[CALL_ID_KEY] == received["call"]
 
 
 async def test_calls_of_a_killed_server_are_recorded_as_unavailable(

@@ -228,9 +228,9 @@ async def test_error_for_a_4xx_has_the_status_and_the_start_of_the_body() -> Non
         assert "Whatever" not in status_line  # the server's own words
         if status != "304":
             assert shown.startswith("nope [31m xxx")
-            told = error_info(failure).message
-            assert len(told) < 600
-            assert told.startswith(f"{status_line}: nope [31m xxx")
+            message = error_info(failure).message
+            assert len(message) < 600
+            assert message.startswith(f"{status_line}: nope [31m xxx")
 
 
 async def test_retry_after_header_sets_the_delay() -> None:

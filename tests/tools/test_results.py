@@ -175,9 +175,11 @@ class Streaming(BaseModel):
 
 
 def test_excluded_pydantic_field_is_not_in_a_result_with_an_iterator() -> None:
-    told = orjson.loads(result_text(Streaming(stream=endless())))
+    recorded = orjson.loads(result_text(Streaming(stream=endless())))
 
-    assert told == {"stream": {"type": "builtins.generator", "repr": told["stream"]["repr"]}}
+    assert recorded == {
+        "stream": {"type": "builtins.generator", "repr": recorded["stream"]["repr"]}
+    }
 
 
 class Meddling:
@@ -202,9 +204,14 @@ def test_result_that_changes_while_it_is_serialized_is_complete() -> None:
 
 
 def test_values_beside_an_iterator_in_a_result_are_serialized() -> None:
-    told = orjson.loads(result_text({"rows": endless(), "at": datetime(2026, 1, 1, tzinfo=UTC)}))
+    recorded = orjson.loads(
+        result_text({"rows": endless(), "at": datetime(2026, 1, 1, tzinfo=UTC)})
+    )
 
-    assert (told["at"], told["rows"]["type"]) == ("2026-01-01T00:00:00Z", "builtins.generator")
+    assert (recorded["at"], recorded["rows"]["type"]) == (
+        "2026-01-01T00:00:00Z",
+        "builtins.generator",
+    )
 
 
 def test_returned_context_does_not_contain_the_token() -> None:
@@ -269,4 +276,4 @@ def test_model_receives_the_outcome_of_its_call() -> None:
             f'"type": "{__name__}.Picky", "message": "no"}}}}',
         ),
     ]
-    assert [ending.for_model() for ending, _ in expected] == [told for _, told in expected]
+    assert [ending.for_model() for ending, _ in expected] == [recorded for _, recorded in expected]

@@ -86,10 +86,10 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         "tools.far.STATELESS.parameters",
         "tool",
     ]
-    told = dict(each.split(": ", 1) for each in problems)
-    assert "'STATELESS', 'STATEFUL', 'REST', 'MCP'" in told["tools.nearly"]
-    assert 'begin with type = "object"' in told["tools.flat.STATELESS.parameters"]
-    assert "Choose from: Counter, add, greet" in told["tools.unknown.STATELESS.function"]
+    by_entry = dict(each.split(": ", 1) for each in problems)
+    assert "'STATELESS', 'STATEFUL', 'REST', 'MCP'" in by_entry["tools.nearly"]
+    assert 'begin with type = "object"' in by_entry["tools.flat.STATELESS.parameters"]
+    assert "Choose from: Counter, add, greet" in by_entry["tools.unknown.STATELESS.function"]
 
 
 def test_problems_of_servers_and_names_are_reported_with_their_places(tmp_path: Path) -> None:

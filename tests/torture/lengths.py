@@ -16,5 +16,5 @@ KILLS = max(2, EVENTS // 5_000)
 
 def say(what: str, **figures: object) -> None:
     """Print the figures of a test: pytest shows them where it is asked for (`-rP`)."""
-    told = ", ".join(f"{name.replace('_', ' ')} {figure}" for name, figure in figures.items())
-    sys.stdout.write(f"{what}: {told}\n")
+    text = ", ".join(f"{name.replace('_', ' ')} {figure}" for name, figure in figures.items())
+    sys.stdout.write(f"{what}: {text}\n")

@@ -40,7 +40,7 @@ BUSY_SECONDS = 30.0
 """What a busy machine may add."""
 
 
-def record_until_killed(told: Connection, address: str, spool: Path) -> None:
+def record_until_killed(acknowledged: Connection, address: str, spool: Path) -> None:
     """Let agents call one tool after the other, and tell of each event that was recorded."""
 
     async def started(recorder: Recorder, plan: PlanStarted) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def record_until_killed(told: Connection, address: str, spool: Path) -> None:
             "tool_call_id": new_id(),
         }
         await recorder.record(ToolCallStarted(**recorder.stamp(), **call, name="measure"))
-        told.send((call["tool_call_id"], "started"))
+        acknowledged.send((call["tool_call_id"], "started"))
         return call
 
     async def agent(recorder: Recorder) -> None:
@@ -64,7 +64,7 @@ def record_until_killed(told: Connection, address: str, spool: Path) -> None:
                 await recorder.record(
                     ToolCallFinished(**recorder.stamp(), **call, status=Status.SUCCEEDED)
                 )
-                told.send((call["tool_call_id"], "finished"))
+                acknowledged.send((call["tool_call_id"], "finished"))
 
     async def agents() -> None:
         async with (
@@ -101,16 +101,16 @@ class Told:
 
 
 async def killed_process(
-    told: Told, server: ForkedServer, home: Path, is_server_killed: bool
+    acknowledged: Told, server: ForkedServer, home: Path, is_server_killed: bool
 ) -> float:
     """Let a process record, and kill it; return when that was."""
     process = Forked(home / "recorders.log", record_until_killed, server.address, home / "spool.db")
-    hearing = asyncio.create_task(asyncio.to_thread(told.hear, process))
-    before = told.count
+    hearing = asyncio.create_task(asyncio.to_thread(acknowledged.hear, process))
+    before = acknowledged.count
 
     async def reached(part: float) -> None:
         def is_reached() -> bool:
-            return hearing.done() or told.count - before >= ACKNOWLEDGED * part
+            return hearing.done() or acknowledged.count - before >= ACKNOWLEDGED * part
 
         await until(is_reached, seconds=300)
         assert not hearing.done(), (home / "recorders.log").read_text()
@@ -133,10 +133,12 @@ async def killed_process(
 async def test_killed_recorder_loses_no_acknowledged_event_and_is_abandoned(
     database_url: str, tmp_path: Path
 ) -> None:
-    told = Told()
+    acknowledged = Told()
     with forked_server(database_url, tmp_path, lease_seconds=LEASE_SECONDS) as server:
         for number in range(ROUNDS):
-            killed = await killed_process(told, server, tmp_path, is_server_killed=number % 2 == 0)
+            killed = await killed_process(
+                acknowledged, server, tmp_path, is_server_killed=number % 2 == 0
+            )
         spool = Spool(tmp_path / "spool.db")
         left_behind = await spool.count()
         async with aclosing(HttpWriter(server.address)) as writer, Recorder(writer, spool) as last:
@@ -145,12 +147,12 @@ async def test_killed_recorder_loses_no_acknowledged_event_and_is_abandoned(
         took = time.monotonic() - killed
 
     calls = calls_in(database_url)
-    lost = sum(call not in calls for call in told.started)
-    lost += sum(calls.get(call) != ("succeeded", False) for call in told.finished)
-    in_flight = {call: shown for call, shown in calls.items() if call not in told.finished}
+    lost = sum(call not in calls for call in acknowledged.started)
+    lost += sum(calls.get(call) != ("succeeded", False) for call in acknowledged.finished)
+    in_flight = {call: shown for call, shown in calls.items() if call not in acknowledged.finished}
     say(
         "kill -9 of recorders under load",
-        acknowledged=told.count,
+        acknowledged=acknowledged.count,
         kills=ROUNDS,
         left_in_the_spool=left_behind,
         lost=lost,

@@ -36,8 +36,8 @@ def export_of(events: Iterable[Event], root: UUID) -> list[bytes]:
 @settings(max_examples=scaled(60))
 @given(events=forests(runs=1))
 def test_recording_exported_events_gives_the_same_export(events: list[Event]) -> None:
-    told = [each.model_copy(update={"recorder_id": None}) for each in events]
-    for root in {each.root_plan_id for each in told}:
-        lines = export_of(told, root)
+    sent = [each.model_copy(update={"recorder_id": None}) for each in events]
+    for root in {each.root_plan_id for each in sent}:
+        lines = export_of(sent, root)
 
         assert export_of(map(EVENT.validate_json, lines), root) == lines

@@ -319,7 +319,7 @@ def test_unreachable_database_is_reported_with_the_reason(
 ) -> None:
     with socket.socket() as bound:  # it does not listen, and no other program can
         bound.bind(("127.0.0.1", 0))
-        with pytest.raises(error) as told:
+        with pytest.raises(error) as raised:
             upgrade(url.format(port=bound.getsockname()[1]))
-    assert said in str(told.value)
-    assert "hidden" not in str(told.value)
+    assert said in str(raised.value)
+    assert "hidden" not in str(raised.value)

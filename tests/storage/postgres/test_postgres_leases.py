@@ -49,8 +49,8 @@ async def test_concurrent_reapers_mark_each_run_once(store: Living, pool: Pool) 
     for run in runs:
         await store.record(*by(recorder_id, run.plan_started(0)))
     before = await store.reader.read_revisions([run.root for run in runs])
-    told: list[UUID] = []
-    reapers = [Reaper(pool, TERMS, told.extend, store.clock) for _ in range(4)]
+    notified: list[UUID] = []
+    reapers = [Reaper(pool, TERMS, notified.extend, store.clock) for _ in range(4)]
     store.clock.move(60)
 
     await asyncio.gather(*(reaper.run_once() for reaper in reapers))
@@ -59,7 +59,7 @@ async def test_concurrent_reapers_mark_each_run_once(store: Living, pool: Pool) 
     assert {run.root_plan_id for run in abandoned.items} == {run.root for run in runs}
     after = await store.reader.read_revisions([run.root for run in runs])
     assert after == {run_id: revision + 1 for run_id, revision in before.items()}
-    assert sorted(told) == sorted(run.root for run in runs)
+    assert sorted(notified) == sorted(run.root for run in runs)
 
 
 @pytest.mark.thorough

@@ -236,18 +236,18 @@ async def test_run_written_during_pruning_is_stored_or_rejected(
     writers = [postgres_writer(ProjectPool(pool)) for _ in range(3)]
 
     async def write(number: int) -> list[tuple[UUID, bool]]:
-        told = []
+        notified = []
         for run, events in runs[number::3]:
             answer = await writers[number].write(events[3:])
             assert {each.code for each in answer.refused} <= {"run_deleted"}
             assert answer.stored in (0, len(events) - 3)
-            told.append((run.root, answer.stored > 0))
-        return told
+            notified.append((run.root, answer.stored > 0))
+        return notified
 
     pruning = asyncio.create_task(pruned(pool, MONTH))
-    told = await asyncio.gather(*(write(number) for number in range(3)))
+    notified = await asyncio.gather(*(write(number) for number in range(3)))
 
-    stored = {root for part in told for root, is_stored in part if is_stored}
+    stored = {root for part in notified for root, is_stored in part if is_stored}
     # On Citus, a pass may leave a run to the next one.
     removed = (await pruning).runs + (await pruned(pool, MONTH)).runs
     assert removed == len(runs) - len(stored)
@@ -273,12 +273,12 @@ async def test_pruner_covers_all_projects_and_interrupted_deletions(pool: Pool) 
     await SettingsOfProject(ProjectPool(pool, ward)).change(keep_runs=1)
     await SettingsOfProject(ProjectPool(pool, ward)).change(keep_days=1)
     unkept = await finished(pool, days_ago(900), days_ago(900))
-    told: list[UUID] = []
+    notified: list[UUID] = []
 
-    pruner = Pruner(pool, told.extend, clock=lambda: NOW)
+    pruner = Pruner(pool, notified.extend, clock=lambda: NOW)
     await pruner.run_once()
 
-    assert (pruner.done.runs, told) == (1, [run.root])
+    assert (pruner.done.runs, notified) == (1, [run.root])
     assert await kept(pool) == {unkept}
     assert await rows(pool, "SELECT count(*) FROM sign_in") == [(1,)]
     assert await rows(pool, "SELECT count(*) FROM recorder_run WHERE project_id = %s", ward) == [
