@@ -538,7 +538,6 @@ def migrate(
 
 
 def _print_plan(plan: MigrationPlan) -> None:
-    """Print the missing migrations of a database."""
     console.print(
         f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "
         f"{counted(len(plan.steps), 'migration')} in one transaction, which holds its locks until "

@@ -117,11 +117,11 @@ def problem_response(
     code: str,
     detail: str,
     headers: Mapping[str, str] | None = None,
-    places: list[dict[str, Any]] | None = None,
+    errors: list[dict[str, Any]] | None = None,
 ) -> Response:
     """Return a response that carries problem details."""
     problem = Problem(
-        title=status.phrase, status=status.value, code=code, detail=detail, errors=places
+        title=status.phrase, status=status.value, code=code, detail=detail, errors=errors
     )
     return JSONResponse(
         problem.model_dump(exclude_none=True),
@@ -191,16 +191,16 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
     async def invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         # Without `input` and `ctx`, because an error must not echo the request's values.
-        places = [
+        found = [
             {"loc": [str(part) for part in each["loc"]], "msg": each["msg"], "type": each["type"]}
             for each in error.errors()
         ]
-        first = places[0]
+        first = found[0]
         where = ".".join(first["loc"])
         detail = f"{where}: {first['msg']}. Correct it and send the request again."
         note_problem(request.scope, "invalid_request")
         return problem_response(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, places=places
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, errors=found
         )
 
     async def http_error(request: Request, error: Exception) -> Response:

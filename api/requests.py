@@ -57,7 +57,7 @@ LARGE_BYTES = 2**20
 class Intake:
     """The recording requests in progress, limited for each project and for the server.
 
-    If no place is free, a request is refused and not queued.
+    If no slot is free, a request is refused and not queued.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Intake:
         self._turns = asyncio.Lock()
 
     @asynccontextmanager
-    async def place(self, project_id: int) -> AsyncIterator[None]:
+    async def slot(self, project_id: int) -> AsyncIterator[None]:
         """Count a request of a project as in progress inside an `async with` block.
 
         Raises:
@@ -218,7 +218,7 @@ async def admitted_body(
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > max_bytes:
         raise too_large
-    async with intake.place(request.state.caller.project_id):
+    async with intake.slot(request.state.caller.project_id):
         received = _received(request, intake, max_bytes, too_large)
         unpacker = _UNPACKERS[encoding]
         yield (

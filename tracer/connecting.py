@@ -69,7 +69,6 @@ def connect(
 
 
 def _with_address(settings: Settings, url: str) -> Settings:
-    """Return a copy of the settings with `url` as the address."""
     is_http = url.partition(":")[0] in ("http", "https")
     try:
         # Separate settings, so that only `url` is validated, not the environment.

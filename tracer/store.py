@@ -280,7 +280,7 @@ class PlanWithOpener:
 
 
 @dataclass(frozen=True)
-class ToolCallInPlace:
+class ToolCallWithLineage:
     """A tool call with its ancestors and the sub-plans that it started."""
 
     call: ActToolInfo
@@ -447,7 +447,7 @@ class TraceReader(CancelRequestReader, Protocol):
             RecordNotFound: The model call does not exist.
         """
 
-    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallWithLineage:
         """Return a complete tool call, with its ancestors and sub-plans.
 
         Raises:

@@ -75,15 +75,15 @@ def _events(
     start, end = _EVENTS[kind]
     for record in records[kind]:
         plan_id = record.plan_id if kind in (Kind.PLAN, Kind.STEP) else plans.get(record.step_id)
-        place = {"rootPlanId": run.root_plan_id, "planId": plan_id}
+        ids = {"rootPlanId": run.root_plan_id, "planId": plan_id}
         if record.started_at is not None:
-            event = _event(start, record, record.started_at) | place
+            event = _event(start, record, record.started_at) | ids
             if kind is Kind.PLAN:
                 of_run = _fields(start, run) if plan_id == run.root_plan_id else {}
                 event = of_run | event | {"steps": announced.get(plan_id, [])}
             yield event
         if record.status.is_ending:
-            event = _event(end, record, record.finished_at) | place
+            event = _event(end, record, record.finished_at) | ids
             if kind is Kind.THINK_ACT:
                 event["toolCalls"] = announced.get(record.think_act_id, [])
             if record.error_type is not None:

@@ -214,7 +214,7 @@ class _Export:
             return b""
         check_backlog(state.parts)
         writer = await writer_for(state.parts, caller)
-        async with state.intake.place(caller.project_id):
+        async with state.intake.slot(caller.project_id):
             decode = received.decoders[PROTOBUF]
             accepted = await accept(message, received, decode, writer, state.intake)
         note_accepted(accepted, received, state.metrics)

@@ -278,14 +278,14 @@ async def record_events(
     It is safe to send all of them again.
     """
     stored, refused = 0, list[Refusal]()
-    places = set[tuple[UUID, UUID | None]]()
+    senders = set[tuple[UUID, UUID | None]]()
     hint = _upgrade_hint(request)
     async with admitted_body(request, intake) as body:
         async for batch in _batches(sent_events(media_type(request), body)):
             events = [(index, each) for index, each in batch if not isinstance(each, Refusal)]
-            if len(places) < 2:
-                places |= {(event.root_plan_id, event.recorder_id) for _, event in events}
-            root_plan_id, recorder_id = next(iter(places)) if len(places) == 1 else (None, None)
+            if len(senders) < 2:
+                senders |= {(event.root_plan_id, event.recorder_id) for _, event in events}
+            root_plan_id, recorder_id = next(iter(senders)) if len(senders) == 1 else (None, None)
             bind_request_ids(root_plan_id=root_plan_id, recorder_id=recorder_id)
             answer = await writer.write([event for _, event in events])
             others = [

@@ -221,9 +221,9 @@ def _node_by_node(
         while below:
             name, nodes = below.popitem()
             pending.append(b"]")
-            for place in range(len(nodes) - 1, -1, -1):
-                pending.append(nodes[place])
-                if place:
+            for index in range(len(nodes) - 1, -1, -1):
+                pending.append(nodes[index])
+                if index:
                     pending.append(b",")
             pending.append(f',"{name}":['.encode())
 

@@ -93,7 +93,7 @@ router = APIRouter(prefix="/api/project", tags=["access"])
 @router.get("")
 async def read_project(project_settings: ProjectSettingsDep, caller: Reading) -> ProjectSchema:
     """Read the caller's project: how long it stores runs, and how much of their data."""
-    return _shown(caller, await project_settings.read())
+    return _project_schema(caller, await project_settings.read())
 
 
 @router.patch("")
@@ -101,10 +101,10 @@ async def change_project(
     wanted: ProjectChange, project_settings: ProjectSettingsDep, caller: Administering
 ) -> ProjectSchema:
     """Change the project's settings. Other servers apply them within two seconds."""
-    return _shown(caller, await project_settings.change(**wanted.changes()))
+    return _project_schema(caller, await project_settings.change(**wanted.changes()))
 
 
-def _shown(caller: Caller, settings: ProjectSettings) -> ProjectSchema:
+def _project_schema(caller: Caller, settings: ProjectSettings) -> ProjectSchema:
     return ProjectSchema(
         name=caller.project,
         keep_days=settings.keep_days,

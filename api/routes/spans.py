@@ -116,7 +116,7 @@ class SpanSchema(BaseModel):
     record of a span above it."""
 
     @classmethod
-    def of(cls, span: Span, place: RecordReference | None) -> SpanSchema:
+    def of(cls, span: Span, record: RecordReference | None) -> SpanSchema:
         """Return the schema of a span."""
         return cls(
             span_id=span.span_id.hex(),
@@ -150,7 +150,7 @@ class SpanSchema(BaseModel):
             resource=_json(span.resource),
             scope=_text(span.scope),
             scope_version=_text(span.scope_version),
-            record=None if place is None else SpanRecord(kind=place[0], id=place[1]),
+            record=None if record is None else SpanRecord(kind=record[0], id=record[1]),
         )
 
 

@@ -65,10 +65,10 @@ async def read_tool_call(
     """Read one tool call with all its fields, its lineage and the sub-plans that it opened."""
     async with naming_run(reader, tool_call_id):
         conditional.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
-        place = await reader.read_tool_call(tool_call_id)
-    call = ToolCallInPlaceSchema.model_validate(place.call)
-    call.lineage = [LineageItem.of(record) for record in place.lineage]
-    call.sub_plans = [PlanSchema.model_validate(plan) for plan in place.sub_plans]
+        found = await reader.read_tool_call(tool_call_id)
+    call = ToolCallInPlaceSchema.model_validate(found.call)
+    call.lineage = [LineageItem.of(record) for record in found.lineage]
+    call.sub_plans = [PlanSchema.model_validate(plan) for plan in found.sub_plans]
     return call
 
 

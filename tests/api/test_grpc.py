@@ -139,7 +139,7 @@ async def test_busy_grpc_server_returns_a_retry_delay(parts: Parts) -> None:
         grpc.aio.insecure_channel(address) as channel,
     ):
         traces = stub_of(TraceServiceStub, channel)
-        async with intake.place(EVERYBODY.project_id):
+        async with intake.slot(EVERYBODY.project_id):
             error = await refusal(traces, a_trace("planner"))
         await traces.Export(a_trace("planner"), timeout=SECONDS)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

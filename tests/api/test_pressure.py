@@ -152,15 +152,15 @@ async def test_slow_body_that_keeps_arriving_is_accepted(tmp_path: Path) -> None
 
 async def test_project_at_its_limit_does_not_block_another_project() -> None:
     intake = Intake(max_requests=3, max_project_requests=2)
-    async with intake.place(1), intake.place(1):
+    async with intake.slot(1), intake.slot(1):
         with pytest.raises(TooBusy, match="The project"):
-            async with intake.place(1):
+            async with intake.slot(1):
                 pass
-        async with intake.place(2):
+        async with intake.slot(2):
             with pytest.raises(TooBusy, match="The server"):
-                async with intake.place(3):
+                async with intake.slot(3):
                     pass
-    async with intake.place(1), intake.place(1), intake.place(3):
+    async with intake.slot(1), intake.slot(1), intake.slot(3):
         pass
 
 

@@ -44,7 +44,7 @@ def list_spools(as_json: AsJson = False) -> None:
     """List the spool files in TRACER_HOME."""
 
     async def run(settings: Settings) -> None:
-        spools = [_shown(each, settings) for each in list_spool_files(settings.home)]
+        spools = [_spool_fields(each, settings) for each in list_spool_files(settings.home)]
         if as_json:
             typer.echo(orjson.dumps(spools, option=orjson.OPT_UTC_Z).decode())
             return
@@ -111,7 +111,7 @@ def _path(settings: Settings, file: str) -> Path:
     return listed if listed.exists() else Path(file)
 
 
-def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
+def _spool_fields(file: SpoolFile, settings: Settings) -> dict[str, object]:
     return {
         "file": file.path.name,
         "address": file.destination and file.destination.address,

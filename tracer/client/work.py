@@ -398,11 +398,9 @@ class Work:
             self._implicit_plan.start()
 
     def _starting_events(self) -> Iterable[Event]:
-        """Return the events that record the start of the work."""
         raise NotImplementedError
 
     def _ending_events(self, ending: EndFields) -> Iterable[Event]:
-        """Return the events that record the end of the work."""
         raise NotImplementedError
 
     def _record(self, events: Callable[[], Iterable[Event]]) -> None:

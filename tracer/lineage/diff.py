@@ -140,7 +140,7 @@ def _is_result(message: dict[str, Any]) -> bool:
 
 def _added(before: str | None, messages: str) -> str:
     """Return `messages` without the beginning that it shares with `before`, as JSON text."""
-    known, sent = _listed(before), _listed(messages)
+    known, sent = _message_list(before), _message_list(messages)
     if not known or sent is None:
         return messages
     same = 0
@@ -149,7 +149,7 @@ def _added(before: str | None, messages: str) -> str:
     return orjson.dumps(sent[same:]).decode()
 
 
-def _listed(messages: str | None) -> list[Any] | None:
+def _message_list(messages: str | None) -> list[Any] | None:
     if messages is None or nests_too_deep(messages):
         return None
     try:
@@ -478,14 +478,14 @@ def diff_trees(
         left_messages: The messages of the left run's model calls.
         right_messages: The messages of the right run's model calls.
     """
-    told = _told(left, left_messages), _told(right, right_messages)
-    root = _entry((left, right), told)
+    digests = _digest_new_messages(left, left_messages), _digest_new_messages(right, right_messages)
+    root = _entry((left, right), digests)
     entries = [root]
     stack: list[tuple[RecordPair, Pair]] = [(root, (left, right))]
     while stack:
         entry, pair = stack.pop()
         for child_pair in _child_pairs(pair):
-            child = _entry(child_pair, told)
+            child = _entry(child_pair, digests)
             entry["children"].append(child)
             entries.append(child)
             stack.append((child, child_pair))
@@ -504,14 +504,14 @@ def diff_trees(
     }
 
 
-def _told(root: PlanNode, messages: Messages) -> Messages:
+def _digest_new_messages(root: PlanNode, messages: Messages) -> Messages:
     """Return a digest of the new messages of each model call, by `think_act_id`.
 
     New messages are those that the previous model call of the step did not have.
     """
-    told: dict[str, str] = {}
+    digests: dict[str, str] = {}
     if not messages:
-        return told
+        return digests
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
@@ -521,9 +521,9 @@ def _told(root: PlanNode, messages: Messages) -> Messages:
             for round_ in node.think_acts:
                 sent = messages.get(round_.think_act_id)
                 if sent is not None:
-                    told[round_.think_act_id] = new_messages(before, sent)
+                    digests[round_.think_act_id] = new_messages(before, sent)
                     before = sent
-    return told
+    return digests
 
 
 def _child_pairs(pair: Pair) -> list[Pair]:
@@ -630,11 +630,11 @@ def _attempt(node: Node) -> int | None:
     return node.attempt if isinstance(node, ToolCallNode) else None
 
 
-def _entry(pair: Pair, told: tuple[Messages, Messages]) -> RecordPair:
+def _entry(pair: Pair, digests: tuple[Messages, Messages]) -> RecordPair:
     left, right = pair
     node = right if left is None else left
     assert node is not None
-    differences = [] if left is None or right is None else _differences(left, right, told)
+    differences = [] if left is None or right is None else _differences(left, right, digests)
     if left is None:
         change = Change.ADDED
     elif right is None:
@@ -671,7 +671,7 @@ def _side(node: Node) -> ComparedRecord:
     }
 
 
-def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> list[Difference]:
+def _differences(left: Node, right: Node, digests: tuple[Messages, Messages]) -> list[Difference]:
     """Return the aspects in which two matching records differ."""
     differs = {
         Difference.ARGUMENTS: _input(left) != _input(right),
@@ -685,7 +685,7 @@ def _differences(left: Node, right: Node, told: tuple[Messages, Messages]) -> li
         differs[Difference.TOKENS] = tokens[0] != tokens[1]
         differs[Difference.COST] = left.cost_usd != right.cost_usd
         differs[Difference.MODEL] = _model(left) != _model(right)
-        ours, theirs = told[0].get(left.think_act_id), told[1].get(right.think_act_id)
+        ours, theirs = digests[0].get(left.think_act_id), digests[1].get(right.think_act_id)
         differs[Difference.MESSAGES] = ours != theirs
     else:
         differs[Difference.NAME] = _name(left) != _name(right)

@@ -345,15 +345,15 @@ each string, and whether it was cut."""
 # tool call that started this plan. The origin is the failed record that no other failed record
 # explains. An origin is *handled* if a record above it did not fail.
 
-Place = tuple[Kind, Hashable]
+RecordKey = tuple[Kind, Hashable]
 """The kind and the id of a record."""
 
 
 class FailedRecord(NamedTuple):
     """A failed record, and the records whose failure it explains."""
 
-    place: Place
-    parents: tuple[Place, ...]
+    key: RecordKey
+    parents: tuple[RecordKey, ...]
     at: datetime | None
     """When the record ended."""
 
@@ -361,7 +361,7 @@ class FailedRecord(NamedTuple):
 class Origin(NamedTuple):
     """The origin of a failure: a failed record without a failed record below it."""
 
-    place: Place
+    key: RecordKey
     depth: int | None
     """The number of agents above the one that failed: 0 if the root agent itself failed.
 
@@ -378,7 +378,7 @@ def explained_by(
     think_act: Hashable | None,
     step: Hashable | None,
     plan: Hashable | None,
-) -> tuple[Place, ...]:
+) -> tuple[RecordKey, ...]:
     """Return the records above a failed record that may have failed because of it.
 
     Args:
@@ -393,10 +393,10 @@ def explained_by(
     if tool_call is not None:
         return ((Kind.TOOL_CALL, tool_call),)
     above = ((Kind.THINK_ACT, think_act), (Kind.STEP, step), (Kind.PLAN, plan))
-    return tuple(place for place in above if place[1] is not None)
+    return tuple(key for key in above if key[1] is not None)
 
 
-def failure_origins(failed: Iterable[FailedRecord], root: Place) -> list[Origin]:
+def failure_origins(failed: Iterable[FailedRecord], root: RecordKey) -> list[Origin]:
     """Return the origins of a run's failures, the most important first.
 
     Origins that made the run fail precede handled origins. Then deeper origins precede others, and
@@ -406,26 +406,26 @@ def failure_origins(failed: Iterable[FailedRecord], root: Place) -> list[Origin]
         failed: All failed records of the run.
         root: The kind and id of the root plan.
     """
-    by_place = {each.place: each for each in failed}
-    below: dict[Place, list[Place]] = defaultdict(list)
-    for each in by_place.values():
+    by_key = {each.key: each for each in failed}
+    below: dict[RecordKey, list[RecordKey]] = defaultdict(list)
+    for each in by_key.values():
         for parent in each.parents:
-            if parent in by_place:
-                below[parent].append(each.place)
-    depths: dict[Place, int] = {root: 0} if root in by_place else {}
+            if parent in by_key:
+                below[parent].append(each.key)
+    depths: dict[RecordKey, int] = {root: 0} if root in by_key else {}
     waiting = list(depths)
-    for place in waiting:  # which grows meanwhile
-        for child in below[place]:
+    for key in waiting:  # which grows meanwhile
+        for child in below[key]:
             if child not in depths:
-                depths[child] = depths[place] + (child[0] is Kind.PLAN)
+                depths[child] = depths[key] + (child[0] is Kind.PLAN)
                 waiting.append(child)
-    origins = [Origin(place, depths.get(place)) for place in by_place if not below[place]]
-    return sorted(origins, key=lambda origin: _order(origin, by_place[origin.place].at))
+    origins = [Origin(key, depths.get(key)) for key in by_key if not below[key]]
+    return sorted(origins, key=lambda origin: _order(origin, by_key[origin.key].at))
 
 
 def _order(origin: Origin, at: datetime | None) -> tuple[bool, int, bool, float, str]:
     moment = 0.0 if at is None else at.timestamp()
-    return origin.is_handled, -(origin.depth or 0), at is None, moment, str(origin.place[1])
+    return origin.is_handled, -(origin.depth or 0), at is None, moment, str(origin.key[1])
 
 
 # --- Build the tree of a run from rows, and compute its totals. All functions are pure.
@@ -515,7 +515,6 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
 
 
 def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
-    """Return the origins of the failures among nodes."""
     failed = [
         FailedRecord((node.kind, _id_of(node)), _explained_by(node), node.finished_at)
         for node in nodes
@@ -524,7 +523,7 @@ def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
     if not failed:
         return []
     return [
-        FailureOrigin(origin.place[0].value, str(origin.place[1]), origin.is_handled)
+        FailureOrigin(origin.key[0].value, str(origin.key[1]), origin.is_handled)
         for origin in failure_origins(failed, (Kind.PLAN, top.plan_id))
     ]
 
@@ -537,7 +536,7 @@ def _id_of(node: Node) -> str:
     return node.step_id if type(node) is StepNode else node.plan_id
 
 
-def _explained_by(node: Node) -> tuple[Place, ...]:
+def _explained_by(node: Node) -> tuple[RecordKey, ...]:
     if type(node) is ToolCallNode:
         return explained_by(node.parent_tool_call_id, node.think_act_id, node.step_id, None)
     if type(node) is ThinkActNode:

@@ -49,21 +49,21 @@ class SpoolInUse(BadRequest):
     """Another process has this spool open. Stop that process and run the command again."""
 
 
-def spool_failure(path: Path, place: str) -> str:
+def spool_failure(path: Path, location: str) -> str:
     """Return why a spool cannot be used, and what to do if its directory cannot be written.
 
     Args:
         path: The spool's file.
-        place: The error, as `error_location` returns it.
+        location: The error, as `error_location` returns it.
     """
     existing = next(each for each in (path, *path.parents) if os.path.exists(each))
     if os.access(existing, os.W_OK, effective_ids=True):
-        return place
+        return location
     user = os.geteuid()
     return (
         f"{existing} cannot be written by the user {user}. Set TRACER_HOME to a directory that the "
         f"user may write, or give it to the user: `chown -R {user} {existing}`, or in Kubernetes "
-        f"`fsGroup` ({place})"
+        f"`fsGroup` ({location})"
     )
 
 

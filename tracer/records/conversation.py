@@ -205,7 +205,9 @@ def _message(item: Any) -> ConversationMessage:
         parts.append(ToolResultPart(id=call_id, name=_string(item.get("name")), text=text))
     else:
         parts += _parts(content)
-    parts += [_call(each) for each in _listed(item.get("tool_calls")) if isinstance(each, Mapping)]
+    parts += [
+        _call(each) for each in _json_list(item.get("tool_calls")) if isinstance(each, Mapping)
+    ]
     if isinstance(item.get("function_call"), Mapping):
         parts.append(_call(item["function_call"]))
     if isinstance(item.get("refusal"), str):
@@ -219,8 +221,8 @@ def _message(item: Any) -> ConversationMessage:
 
 def _parts(content: Any) -> Iterator[Any]:
     if isinstance(content, str):
-        if content[:2] in ("[{", "[ ") and (listed := _listed(content)):
-            yield from _parts(listed)
+        if content[:2] in ("[{", "[ ") and (items := _json_list(content)):
+            yield from _parts(items)
         elif content:
             yield TextPart(text=content)
     elif isinstance(content, list):
@@ -318,7 +320,7 @@ def _file(part: Mapping[str, Any]) -> FilePart:
     )
 
 
-def _listed(value: Any) -> list[Any]:
+def _json_list(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             value = orjson.loads(value)

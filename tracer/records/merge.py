@@ -189,8 +189,8 @@ def add_masked_paths(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
     for name in ("arguments", "result") if kind is Kind.TOOL_CALL else ():
         if name in fields:
             fields[name] = within_depth(fields[name])
-    if places := masked_paths(fields, TEXTS[kind]):
-        fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
+    if paths := masked_paths(fields, TEXTS[kind]):
+        fields["masked"] = sorted({*(fields.get("masked") or ()), *paths})
     return fields
 
 

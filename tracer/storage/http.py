@@ -161,7 +161,7 @@ class HttpWriter:
             except ValueError as error:
                 detail = f"The event cannot be written as JSON: {type(error).__name__}."
                 refused.append(Refusal(index, "not_storable", detail))
-        refused += await self._divided(lines, self._write, lambda line: [line])
+        refused += await self._write_or_halve(lines, self._write, lambda line: [line])
         return WriteAnswer.without(refused, events)
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
@@ -177,10 +177,10 @@ class HttpWriter:
         refused: list[Refusal] = []
         for signal, parts in sent.items():
             write = partial(self._write_items, signal)
-            refused += await self._divided(parts, write, _single_items)
+            refused += await self._write_or_halve(parts, write, _single_items)
         return WriteAnswer.without(refused, range(count))
 
-    async def _divided(
+    async def _write_or_halve(
         self,
         sent: list[Numbered[Sent]],
         write: Callable[[list[Numbered[Sent]]], Awaitable[list[Refusal]]],
@@ -205,8 +205,8 @@ class HttpWriter:
                 return [Refusal(sent[0][0], refusal.code, refusal.detail)]
         middle = len(sent) // 2
         return [
-            *await self._divided(sent[:middle], write, parts_of),
-            *await self._divided(sent[middle:], write, parts_of),
+            *await self._write_or_halve(sent[:middle], write, parts_of),
+            *await self._write_or_halve(sent[middle:], write, parts_of),
         ]
 
     async def _write(self, lines: list[Numbered[bytes]]) -> list[Refusal]:
@@ -239,10 +239,10 @@ class HttpWriter:
             return []
         # OTLP has one text for all rejected items and no field for codes: see `api.otlp.routes`.
         matches = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
-        places = [first + place for first, trace in sent for place in range(trace.count)]
+        indexes = [first + offset for first, trace in sent for offset in range(trace.count)]
         try:
             reasons = [
-                Refusal(places[int(each["place"] or 0)], each["code"], each["detail"])
+                Refusal(indexes[int(each["number"] or 0)], each["code"], each["detail"])
                 for each in matches
                 if each is not None
             ]
@@ -253,8 +253,8 @@ class HttpWriter:
         if not reasons:
             raise self._unexpected(response)
         # The message names only the first ones.
-        if len(sent) == 1 and rejected == len(places) and _have_one_code(reasons):
-            return [replace(reasons[0], index=place) for place in places]
+        if len(sent) == 1 and rejected == len(indexes) and _have_one_code(reasons):
+            return [replace(reasons[0], index=index) for index in indexes]
         raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
 
     async def _post(self, path: str, body: bytes, content_type: str) -> httpx2.Response:
@@ -418,7 +418,7 @@ def _ssl_context(url: str) -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \((?:span|log record) (?P<place>\d+)\))?")
+_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \((?:span|log record) (?P<number>\d+)\))?")
 
 
 def _have_one_code(refused: Sequence[Refusal]) -> bool:

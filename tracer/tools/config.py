@@ -61,11 +61,13 @@ class FileProblems(RegistrationError):
         """
         found: dict[str, str] = {}
         others = {}
-        for text, place in self.problems.items():
-            if place[:1] == (table,) and len(place) > 1:
-                found[place[1]] = f"{found[place[1]]} {text}" if place[1] in found else text
+        for text, location in self.problems.items():
+            if location[:1] == (table,) and len(location) > 1:
+                found[location[1]] = (
+                    f"{found[location[1]]} {text}" if location[1] in found else text
+                )
             else:
-                others[text] = place
+                others[text] = location
         if others:
             raise FileProblems(self.file, others) from None
         return found
@@ -90,9 +92,9 @@ def parsed(file: str, adapter: TypeAdapter[Content], content: object, **context:
         details = error.errors(include_input=False, include_context=False, include_url=False)
     problems = {}
     for each in details:
-        place = tuple(map(str, each["loc"]))
-        text = f"{'.'.join(place) or 'file'}: {each['msg'].removeprefix('Value error, ')}."
-        problems[text] = place
+        location = tuple(map(str, each["loc"]))
+        text = f"{'.'.join(location) or 'file'}: {each['msg'].removeprefix('Value error, ')}."
+        problems[text] = location
     raise FileProblems(file, problems)
 
 

@@ -310,7 +310,6 @@ def _continuations(
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether this thread runs the event loop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is loop
     return False

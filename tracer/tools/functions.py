@@ -87,13 +87,13 @@ def matching(
     if not takes_any and (unknown := sorted(names - accepted)):
         raise RegistrationError(
             f"The schema of the tool {owner!r} has the argument {unknown[0]!r}, which its function "
-            f"does not accept: {_shown(signature)}. Add the parameter, or remove the argument."
+            f"does not accept: {_names_of(signature)}. Add the parameter, or remove the argument."
         )
     needed = [each.name for each in signature if each.default is each.empty and _is_single(each)]
     if missing := [name for name in needed if name not in names]:
         raise RegistrationError(
             f"The function of the tool {owner!r} needs {missing[0]!r}, which its schema does not "
-            f"have: {_shown(signature)}. Add it to `properties`, give it a default, or hide it."
+            f"have: {_names_of(signature)}. Add it to `properties`, give it a default, or hide it."
         )
     narrowed = dict(parameters)
     required = parameters.get("required")
@@ -152,7 +152,7 @@ def _is_single(parameter: Parameter) -> bool:
     return parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-def _shown(signature: Collection[Parameter]) -> str:
+def _names_of(signature: Collection[Parameter]) -> str:
     return f"({', '.join(map(str, signature))})"
 
 

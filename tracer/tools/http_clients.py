@@ -60,8 +60,8 @@ def checked_reference(reference: str) -> str:
     Raises:
         ValueError: The text is not a reference.
     """
-    kind, _, place = reference.partition(":")
-    if kind not in ("env", "file") or not place.strip():
+    kind, _, name = reference.partition(":")
+    if kind not in ("env", "file") or not name.strip():
         # The message must not quote the value, which may be the secret itself.
         raise ValueError(
             "a secret must be a reference: 'env:' and a variable's name, or 'file:' and a file's "
@@ -84,9 +84,9 @@ def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> 
     Raises:
         ToolError: The secret is missing, empty or cannot be read. The message names the reference.
     """
-    kind, _, place = reference.partition(":")
+    kind, _, name = reference.partition(":")
     try:
-        value = environment[place] if kind == "env" else _text_of(Path(place))
+        value = environment[name] if kind == "env" else _text_of(Path(name))
     except (KeyError, OSError, ValueError):
         value = ""
     if not value:

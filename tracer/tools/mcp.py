@@ -643,17 +643,15 @@ class McpConnection:
     has a task for this. Other tasks of the same event loop make the calls and close the connection.
     """
 
-    def __init__(
-        self, config: McpConfig, on_listed: Callable[[Sequence[ListedTool]], None]
-    ) -> None:
+    def __init__(self, config: McpConfig, on_tools: Callable[[Sequence[ListedTool]], None]) -> None:
         """Start to connect.
 
         Args:
             config: The server.
-            on_listed: Receives all tools of the server: when it is connected, and when they change.
+            on_tools: Receives all tools of the server: when it is connected, and when they change.
         """
         self._config = config
-        self._on_listed = on_listed
+        self._on_tools = on_tools
         self._scope = anyio.CancelScope()
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
@@ -731,7 +729,7 @@ class McpConnection:
             message_handler=self._on_message,
         )
         async with client:
-            self._on_listed(await _listed(client))
+            self._on_tools(await _list_tools(client))
             self._scope.deadline = math.inf
             self._session = client.session
             self._settled.set()
@@ -766,7 +764,7 @@ class McpConnection:
             await self._changed.wait()
             self._changed.clear()
             try:
-                self._on_listed(await _listed(client))
+                self._on_tools(await _list_tools(client))
             except (MCPError, TracerError, ValueError) as error:
                 name = self._config.name
                 log.warning("mcp_tools_not_listed", server=name, error=type(error).__name__)
@@ -789,7 +787,7 @@ class McpConnection:
             self._changed.set()
 
 
-async def _listed(client: Client) -> list[ListedTool]:
+async def _list_tools(client: Client) -> list[ListedTool]:
     listed: list[ListedTool] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):

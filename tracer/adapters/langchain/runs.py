@@ -307,7 +307,7 @@ class RecordingHandler(BaseCallbackHandler):
             is_in_run = holder is not None and holder.work is parent_work
             containing_run = holder.run_id if holder and is_in_run else None
             choices = self._tree.choices(_step_of(parent_work))
-            call = choices.take(name, arguments, call_id, run.path, run.place, containing_run)
+            call = choices.take(name, arguments, call_id, run.path, run.retry_key, containing_run)
             if call is not None:
                 return call
         return self._tracing.tool_call(
@@ -342,7 +342,7 @@ class RecordingHandler(BaseCallbackHandler):
         does_not_fit = isinstance(error, Exception) and _is_of_arguments(error)
         call.fail(error, Reason.INVALID_ARGUMENTS if does_not_fit else None)
         if not call.step.plan.has_ended:
-            self._tree.choices(call.step).failed(call, run.place)
+            self._tree.choices(call.step).failed(call, run.retry_key)
 
     # --- Retrievers ----------------------------------------------------------------------------
 

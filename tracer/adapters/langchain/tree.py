@@ -314,7 +314,7 @@ class Choices:
         arguments: str | None,
         call_id: str | None,
         path: Path,
-        place: object,
+        retry_key: object,
         containing_run: UUID | None,
     ) -> ToolCall | None:
         """Return the requested call that a starting tool executes; None if no model requested it.
@@ -324,7 +324,7 @@ class Choices:
         most enclosing runs with the tool; among equals, it is the latest.
 
         If no call matches, the tool may be a retry. Then the call is the failed call that has the
-        same `place`, name, id and arguments.
+        same `retry_key`, name, id and arguments.
 
         Args:
             name: The tool's name.
@@ -332,7 +332,7 @@ class Choices:
             call_id: The provider's id of the call, if it is known.
             path: The ids of the runs that contain the tool's run, the outermost first, and then the
                 id of the tool's run.
-            place: A value that is the same for the first attempt and its retries.
+            retry_key: A value that is the same for the first attempt and its retries.
             containing_run: If given, only calls of models that ran inside this run are considered.
         """
         rounds = sorted(
@@ -352,33 +352,33 @@ class Choices:
                     return call
             if call_id is not None and calls:
                 # Two calls of a round may have one id: a retry of the first one is not the second.
-                return self._retried(name, arguments, call_id, place) or calls[0]
+                return self._retried(name, arguments, call_id, retry_key) or calls[0]
         unstarted = [call for calls in named for call in calls]
         if call_id is None and len(unstarted) == 1:
             return unstarted[0]
-        return self._retried(name, arguments, call_id, place)
+        return self._retried(name, arguments, call_id, retry_key)
 
     def _retried(
-        self, name: str, arguments: str | None, call_id: str | None, place: object
+        self, name: str, arguments: str | None, call_id: str | None, retry_key: object
     ) -> ToolCall | None:
         for failure in self._failed:
-            failed_place, call = failure
-            is_same = (failed_place, call.name, call.provider_call_id) == (place, name, call_id)
-            if place is not None and is_same and same_arguments(call.arguments, arguments):
+            failed_key, call = failure
+            is_same = (failed_key, call.name, call.provider_call_id) == (retry_key, name, call_id)
+            if retry_key is not None and is_same and same_arguments(call.arguments, arguments):
                 self._failed.remove(failure)
                 call.attempt += 1
                 call.has_ended = False
                 return call
         return None
 
-    def failed(self, call: ToolCall, place: object) -> None:
+    def failed(self, call: ToolCall, retry_key: object) -> None:
         """Note that a call failed, so that `take` can find it if the tool is retried.
 
         Args:
             call: The call.
-            place: A value that is the same for the first attempt and its retries.
+            retry_key: A value that is the same for the first attempt and its retries.
         """
-        self._failed.append((place, call))
+        self._failed.append((retry_key, call))
 
     def end_answered(self, messages: Sequence[BaseMessage]) -> None:
         """End calls that the agent answered without running a tool, such as calls of unknown tools.
@@ -463,7 +463,7 @@ class LangChainRun:
         return (*(self.parent.path if self.parent else ()), self.run_id)
 
     @property
-    def place(self) -> object:
+    def retry_key(self) -> object:
         """A value that stays the same when a graph or a runnable retries this run."""
         return self.metadata.get("langgraph_checkpoint_ns") or (self.parent and self.parent.run_id)
 

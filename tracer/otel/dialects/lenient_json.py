@@ -16,7 +16,7 @@ _MOST_NESTED = 3
 _MOST_LITERAL = 100_000
 """Python literals above this number of characters are not read, because reading them is slow."""
 _MOST_CUTS = 20
-"""The number of places at which cut JSON is closed, from the end."""
+"""The number of positions at which cut JSON is closed, from the end."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|"', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
 _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
@@ -64,7 +64,7 @@ def _value_of(text: str) -> Any:
 def _value_before_cut(text: str) -> Any:
     """Return the value of JSON text whose end is missing; `text` itself if it is no JSON."""
     stack: list[str] = []
-    ends: list[tuple[int, str]] = []  # places at which a value is complete, with what closes it
+    ends: list[tuple[int, str]] = []  # positions at which a value is complete, with what closes it
     unclosed = False
     for match in _TOKENS.finditer(text):
         token = match[0]

@@ -503,7 +503,7 @@ class PostgresDeletion:
             before = now - timedelta(days=settings.keep_days)
             conditions.append((TOO_OLD, {"now": now, "before": before}))
         if settings.keep_runs is not None:
-            last = await self._rows(LAST_KEPT, {"keep_runs": settings.keep_runs})
+            last = await self._fetch_all(LAST_KEPT, {"keep_runs": settings.keep_runs})
             conditions += [
                 (TOO_MANY, {"now": now, "last_at": recorded_at, "last": run_id})
                 for recorded_at, run_id in last
@@ -512,11 +512,11 @@ class PostgresDeletion:
 
     async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
         """Yield pages of the runs that meet a condition. Each run is yielded once."""
-        place: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
+        position: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
         query = find_runs(which)
-        while page := await self._rows(query, {**values, **place, "most": RUNS_AT_ONCE}):
+        while page := await self._fetch_all(query, {**values, **position, "most": RUNS_AT_ONCE}):
             yield [run_id for _, run_id in page]
-            place["after_at"], place["after"] = page[-1]
+            position["after_at"], position["after"] = page[-1]
 
     # --- Act 1 -----------------------------------------------------------------------------------
 
@@ -635,16 +635,16 @@ class PostgresDeletion:
         now = self._clock and self._clock()
         return {"now": now, **values, "project_id": self._project.project_id}
 
-    async def _rows(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    async def _fetch_all(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await fetched(self._project, query, self._values(values))
 
     async def _column(self, query: str, values: dict[str, Any]) -> list[Any]:
-        return [value for (value,) in await self._rows(query, values)]
+        return [value for (value,) in await self._fetch_all(query, values)]
 
     async def _now(self) -> datetime:
         if self._clock is not None:
             return self._clock()
-        [(now,)] = await self._rows("SELECT statement_timestamp()", {})
+        [(now,)] = await self._fetch_all("SELECT statement_timestamp()", {})
         assert isinstance(now, datetime)
         return now
 

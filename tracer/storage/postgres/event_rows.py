@@ -348,7 +348,7 @@ def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
     """
     locked = f"({_OPEN}) AS locked" if apart else "locked"
     parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
-    parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
+    parts += [_changed(kind, f"${number}", locked) for number, kind in enumerate(kinds, 5)]
     new = {"revision": "locked.revision"}
     joined = ""
     if Kind.PLAN in kinds:

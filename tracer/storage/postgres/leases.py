@@ -195,7 +195,7 @@ class PostgresLeases:
         lengths = [self._terms.lease]
         values = [self._project_id, self._moment(), [recorder_id], [None], lengths]
         async with in_project(self._project) as connection:
-            (row,) = await _rows(connection, RENEW, values)
+            (row,) = await _fetch_all(connection, RENEW, values)
         return Lease(*row)
 
     def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
@@ -206,18 +206,18 @@ class PostgresLeases:
         its run is renewed.
         """
         latest: dict[UUID, datetime | None] = {}
-        places: dict[tuple[UUID, UUID], timedelta] = {}
+        leases: dict[tuple[UUID, UUID], timedelta] = {}
         for event in events:
             run_id = event.root_plan_id
             if event.recorder_id is None:
                 latest[run_id] = None
-                places[run_id, run_id] = self._terms.span_idle
+                leases[run_id, run_id] = self._terms.span_idle
             else:
                 earlier = latest.get(event.recorder_id)
                 latest[event.recorder_id] = event.at if earlier is None else max(earlier, event.at)
-                places[event.recorder_id, run_id] = self._terms.lease
-        lengths = {recorder_id: length for (recorder_id, _), length in places.items()}
-        recorders, runs = zip(*places, strict=True)
+                leases[event.recorder_id, run_id] = self._terms.lease
+        lengths = {recorder_id: length for (recorder_id, _), length in leases.items()}
+        recorders, runs = zip(*leases, strict=True)
         values = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
         return [
             (NOTE_RUNS, [self._project_id, [*recorders], [*runs]]),
@@ -246,7 +246,7 @@ class LeaseCounts:
 async def count_leases(pool: Pool) -> LeaseCounts:
     """Count the leases of all projects."""
     async with pooled_connection(pool) as connection:
-        ((alive, expired),) = await _rows(connection, COUNT_LEASES, [])
+        ((alive, expired),) = await _fetch_all(connection, COUNT_LEASES, [])
     return LeaseCounts(alive, expired)
 
 
@@ -267,7 +267,7 @@ async def mark_recorders(
         The runs that changed, after each transaction.
     """
     async with pooled_connection(pool) as connection:
-        ((now,),) = await _rows(connection, CHECK, [moment, terms.lease])
+        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease])
     for condition in (IS_DEAD, IS_ALIVE):
         changed: set[UUID] | None = set()
         while changed is not None:
@@ -289,16 +289,16 @@ async def _mark_some(connection: PoolConnection, condition: str, now: datetime) 
         return None
     # Each statement has a new snapshot: the next ones see all that was written before these locks
     # were taken.
-    marked = await _rows(connection, MARKS[condition], [now, *_columns(runs)])
+    marked = await _fetch_all(connection, MARKS[condition], [now, *_columns(runs)])
     if not marked:
         return set()
     changed = {
-        place
+        row
         for statement in RAISE.values()
-        for place in await _rows(connection, statement, _columns(marked))
+        for row in await _fetch_all(connection, statement, _columns(marked))
     }
-    if places := list({(project_id, run_id) for project_id, _, run_id in changed}):
-        await _execute(connection, RAISE_RUNS, _columns(places))
+    if changed_runs := list({(project_id, run_id) for project_id, _, run_id in changed}):
+        await _execute(connection, RAISE_RUNS, _columns(changed_runs))
     if condition == IS_DEAD and (gone := [each for each in marked if each not in changed]):
         await _execute(connection, FORGET_RUNS, _columns(gone))
     return {run_id for _, _, run_id in changed}
@@ -311,9 +311,9 @@ async def _taken_runs(connection: PoolConnection, condition: str, now: datetime)
     """
     values = [now, AT_ONCE]
     if not await is_spread_by(connection):
-        return await _rows(connection, take_runs(condition), values)
-    for run in await _rows(connection, find_runs(condition), values):
-        if await _rows(connection, LOCK_RUN, [*run]):
+        return await _fetch_all(connection, take_runs(condition), values)
+    for run in await _fetch_all(connection, find_runs(condition), values):
+        if await _fetch_all(connection, LOCK_RUN, [*run]):
             return [run]
     return []
 
@@ -326,7 +326,7 @@ async def _execute(connection: PoolConnection, statement: str, values: list[Any]
     await AsyncRawCursor(connection).execute(statement, values)
 
 
-async def _rows(connection: PoolConnection, statement: str, values: list[Any]) -> list[_Row]:
+async def _fetch_all(connection: PoolConnection, statement: str, values: list[Any]) -> list[_Row]:
     cursor = AsyncRawCursor(connection)
     await cursor.execute(statement, values)
     return await cursor.fetchall()

@@ -151,7 +151,9 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
     looked_for.add("service_name = %(service)s", service=_stored(wanted.service))
     looked_for.add("service_version = %(version)s", version=_stored(wanted.service_version))
-    looked_for.add("deployment_environment = %(place)s", place=_stored(wanted.environment))
+    looked_for.add(
+        "deployment_environment = %(environment)s", environment=_stored(wanted.environment)
+    )
     looked_for.add(
         " OR ".join(
             (
@@ -344,21 +346,20 @@ def read_sorted_page(
     after = None if cursor is None else SortedCursor.decode(cursor, order)
     missing = -inf if order.is_descending else inf
     listing = _bounded(in_best_order(connection, listing))
-    place = f"coalesce(({_VALUES[order.removeprefix('-')]})::float8, %(missing)s::float8)"
+    sort_value = f"coalesce(({_VALUES[order.removeprefix('-')]})::float8, %(missing)s::float8)"
     values = {**listing.values, "missing": missing, "limit": limit + 1}
     condition = ""
     if after is not None:
         value = missing if after.value is None else after.value
         values |= {"after_value": value, "after_id": after.record_id}
         compared = "<" if order.is_descending else ">"
-        condition = (
-            f"WHERE (place, root_plan_id) {compared} (%(after_value)s::float8, %(after_id)s::uuid)"
-        )
+        edge = "(%(after_value)s::float8, %(after_id)s::uuid)"
+        condition = f"WHERE (sort_value, root_plan_id) {compared} {edge}"
     direction = "DESC" if order.is_descending else "ASC"
-    found = f"""SELECT root_plan_id, place FROM (
-            SELECT root_plan_id, {place} AS place {_examined(connection, listing)}
-        ) AS placed {condition}
-        ORDER BY place {direction}, root_plan_id {direction} LIMIT %(limit)s"""
+    found = f"""SELECT root_plan_id, sort_value FROM (
+            SELECT root_plan_id, {sort_value} AS sort_value {_examined(connection, listing)}
+        ) AS examined {condition}
+        ORDER BY sort_value {direction}, root_plan_id {direction} LIMIT %(limit)s"""
     rows = connection.execute(found, values).fetchall()
     ids = [root_plan_id for root_plan_id, _ in rows[:limit]]
     query = f"""SELECT {columns(Run)} FROM run
@@ -367,8 +368,8 @@ def read_sorted_page(
     by_id = {run.root_plan_id: run for run in runs}
     next_cursor = None
     if len(rows) > limit:
-        last_id, last_place = rows[limit - 1]
-        last_value = None if last_place == missing else last_place
+        last_id, last_sort_value = rows[limit - 1]
+        last_value = None if last_sort_value == missing else last_sort_value
         next_cursor = SortedCursor(order, last_value, last_id).encode()
     return Page(
         [by_id[each] for each in ids],
@@ -474,31 +475,31 @@ def _preview(
     origins = failure_origins(
         (
             FailedRecord(
-                place,
+                key,
                 explained_by(each.tool_call, each.think_act, each.step, each.plan),
                 each.finished_at,
             )
-            for place, each in failed.items()
+            for key, each in failed.items()
         ),
         (Kind.PLAN, run.root_plan_id),
     )
     failure = None
     if origins and origins[0].depth is not None:
-        began = failed[origins[0].place]  # type: ignore[index]  # it is one of those above
+        began = failed[origins[0].key]  # type: ignore[index]  # it is one of those above
         failure = RunFailure(
             kind=began.kind,
             id=began.record_id,
             name=began.name,
             reason=began.reason,
             error_type=began.error_type,
-            error_message=_shown(began.error_message),
+            error_message=_preview_text(began.error_message),
             depth=origins[0].depth,
         )
     is_open = not run.status.is_ending
     waits_for = open_call(records) if is_open else None
     shown = {
-        "request": _shown(texts.request),
-        "answer": _shown(texts.answer),
+        "request": _preview_text(texts.request),
+        "answer": _preview_text(texts.answer),
         "sub_agents": texts.sub_agents,
         "failures": len(origins),
         "handled_failures": sum(origin.is_handled for origin in origins),
@@ -509,7 +510,7 @@ def _preview(
             kind=waits_for.kind,
             id=waits_for.record_id,
             name=waits_for.name,
-            arguments=_shown(waits_for.arguments),
+            arguments=_preview_text(waits_for.arguments),
             started_at=waits_for.started_at,
         ),
         "seen_at": seen_at if is_open else None,
@@ -517,7 +518,7 @@ def _preview(
     return RunPreview(**dict(run) | shown)
 
 
-def _shown(text: str | None) -> str | None:
+def _preview_text(text: str | None) -> str | None:
     return None if text is None else beginning(text, PREVIEW_CHARACTERS)
 
 

@@ -558,7 +558,7 @@ _OPEN = (Status.PENDING, Status.RUNNING)
 _STATUS = {kind: PROJECTED_FIELDS[kind].index("status") for kind in RECORDS}
 _COST = PROJECTED_FIELDS[Kind.THINK_ACT].index("cost_usd")
 _USAGE = ("requested_model", "model", "input_tokens", "output_tokens")
-_USAGE_PLACES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
+_USAGE_INDEXES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
 _ROUND_STATUS = PROJECTED_FIELDS[Kind.THINK_ACT].index("status")
 _TOKENS = slice(_COST - 2, _COST)
 """The indexes of the input and output tokens, which precede the cost in a row."""
@@ -804,7 +804,7 @@ class ProjectionWriter:
             READ_COSTS, project_id, [each.attempt.run_id], ids
         ):
             record_id, row = think_act_id.bytes, rows[think_act_id.bytes]
-            if cost is not None and usage == [row[place] for place in _USAGE_PLACES]:
+            if cost is not None and usage == [row[index] for index in _USAGE_INDEXES]:
                 total += cost - (row[_COST] or 0)
                 unpriced_calls -= is_unpriced(row[_ROUND_STATUS], row[_TOKENS], row[_COST])
                 row = rows[record_id] = (*row[:_COST], cost, *row[_COST + 1 :])

@@ -238,7 +238,7 @@ class Projector:
         stored, prices = self._read(project_id, run_ids)
         projections: list[Computed] = []
         done = Round()
-        for place, attempt in enumerate(attempts):
+        for index, attempt in enumerate(attempts):
             if (spans := stored.pop(attempt.run_id, None)) is None:
                 continue  # it was deleted, or a newer version of the program projected it
             try:
@@ -249,7 +249,7 @@ class Projector:
                 # More runs of the group may take as long, or end the process.
                 done += self._finish(project_id, projections, failures, now)
                 projections, failures = [], {}
-                if rest := run_ids[place + 1 :]:
+                if rest := run_ids[index + 1 :]:
                     self._on_begin(rest)
             except Exception as error:  # a dialect may raise anything; other runs continue
                 is_final = isinstance(error, TooManySpans)
@@ -487,11 +487,11 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, DecodeError):
         return "A stored span cannot be parsed."
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
     where = ""
-    if place is not None:
-        file = Path(place.tb_frame.f_code.co_filename).name
-        where = f" ({file}, line {place.tb_lineno})"
+    if frame is not None:
+        file = Path(frame.tb_frame.f_code.co_filename).name
+        where = f" ({file}, line {frame.tb_lineno})"
     return f"The projection raised {type(error).__name__}{where}."

@@ -29,6 +29,7 @@ from tracer.records.record_classes import (
     AgentExecutionRecord,
     PlanExecutionRecord,
     Record,
+    RecordReference,
     ThinkActRecord,
 )
 from tracer.records.spans import LogRecord, Span
@@ -76,17 +77,15 @@ from tracer.store import (
     RunFilter,
     RunOrder,
     ToolCallFilter,
-    ToolCallInPlace,
     ToolCallPreview,
+    ToolCallWithLineage,
     WholeRun,
 )
 
 # --- The lineage of a tool call, computed from its run's records.
 
-Place = tuple[Kind, UUID]
 
-
-def parent_of(record: AnyRecord) -> Place | None:
+def parent_of(record: AnyRecord) -> RecordReference | None:
     """Return the kind and id of the parent of `record` in the tree."""
     match record:
         case ActToolInfo():
@@ -107,19 +106,21 @@ def parent_of(record: AnyRecord) -> Place | None:
     return next(((kind, id_) for kind, id_ in parents.items() if id_ is not None), None)
 
 
-def path_down_to(call: ActToolInfo, records: Mapping[Place, AnyRecord]) -> list[AnyRecord]:
+def path_down_to(
+    call: ActToolInfo, records: Mapping[RecordReference, AnyRecord]
+) -> list[AnyRecord]:
     """Return the ancestors of `call`, outermost first, and `call` itself.
 
     If an ancestor is missing from `records`, the path starts below it. If the records form a
     circle, each record is returned once.
     """
     path: list[AnyRecord] = [call]
-    seen: set[Place] = {(Kind.TOOL_CALL, call.tool_call_id)}
-    place = parent_of(call)
-    while place is not None and place not in seen and place in records:
-        seen.add(place)
-        path.append(records[place])
-        place = parent_of(records[place])
+    seen: set[RecordReference] = {(Kind.TOOL_CALL, call.tool_call_id)}
+    parent = parent_of(call)
+    while parent is not None and parent not in seen and parent in records:
+        seen.add(parent)
+        path.append(records[parent])
+        parent = parent_of(records[parent])
     return path[::-1]
 
 
@@ -450,10 +451,10 @@ class PostgresReader:
 
         return await in_snapshot(self._project, read)
 
-    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallWithLineage:
         """Return one call with its lineage."""
 
-        def read(connection: SyncConnection) -> ToolCallInPlace:
+        def read(connection: SyncConnection) -> ToolCallWithLineage:
             call = self._one(connection, ActToolInfo, tool_call_id)
             parameters = {
                 "project_id": self._project_id,
@@ -462,7 +463,7 @@ class PostgresReader:
             }
             above = self._read_above(connection, parameters)
             sub_plans = select(connection, PlanExecutionRecord, _SUB_PLANS, parameters)
-            return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+            return ToolCallWithLineage(call, path_down_to(call, above), sub_plans)
 
         return await in_snapshot(self._project, read)
 
@@ -560,19 +561,18 @@ class PostgresReader:
         run_id: UUID,
         record_ids: Sequence[UUID | None],
     ) -> list[P]:
-        """Return the records of a run that have one of the given ids."""
         parameters = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
         return select(connection, record, _BY_IDS_IN_RUN[record], parameters)
 
     def _read_above(
         self, connection: SyncConnection, parameters: dict[str, Any]
-    ) -> dict[Place, AnyRecord]:
+    ) -> dict[RecordReference, AnyRecord]:
         """Return all ancestors of a call. Sends one query for the ids, and one for each kind."""
         cursor = connection.execute(_ABOVE, parameters)
         ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
         for kind, record_id in cursor.fetchall():
             ids[Kind(kind)].append(record_id)
-        ancestors: dict[Place, AnyRecord] = {}
+        ancestors: dict[RecordReference, AnyRecord] = {}
         for record, kind in KINDS.items():
             for each in self._in_run(connection, record, parameters["run"], ids[kind]):
                 ancestors[kind, getattr(each, ID_FIELDS[kind])] = each

@@ -417,15 +417,15 @@ async def roll_up(
     }
     with store_errors():
         async with in_project(project, seconds=None) as connection:
-            [(began,)] = await _rows(connection, "SELECT statement_timestamp()")
-            newest = await _rows(connection, _NEWEST, parameters)
+            [(began,)] = await _fetch_all(connection, "SELECT statement_timestamp()")
+            newest = await _fetch_all(connection, _NEWEST, parameters)
         if newest:
             [(parameters["last_at"], parameters["last_run"])] = newest
         while newest:
             async with in_project(project, seconds=None) as connection:
-                if not await _rows(connection, f"{_LOCK} SKIP LOCKED", parameters):
+                if not await _fetch_all(connection, f"{_LOCK} SKIP LOCKED", parameters):
                     return
-                rows = await _rows(connection, _CHANGED, parameters | {"most": runs_at_once})
+                rows = await _fetch_all(connection, _CHANGED, parameters | {"most": runs_at_once})
                 if not rows:
                     break
                 runs = _batch([_ChangedRun(*row) for row in rows])
@@ -441,7 +441,7 @@ async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
     parameters = {"project_id": project.project_id, "runs": list(runs)}
     async with in_project(project, seconds=None) as connection:
         await connection.execute(_LOCK, parameters)
-        rows = await _rows(connection, _RUNS, parameters)
+        rows = await _fetch_all(connection, _RUNS, parameters)
         await _rolled_up(connection, project.project_id, [_ChangedRun(*row) for row in rows])
 
 
@@ -456,10 +456,10 @@ class _ChangedRun(NamedTuple):
 def _batch(runs: list[_ChangedRun]) -> list[_ChangedRun]:
     """Return the first runs whose calls number at most `CALLS_AT_ONCE`, but at least one run."""
     calls = 0
-    for place, run in enumerate(runs):
+    for index, run in enumerate(runs):
         calls += run.tool_calls
         if calls > CALLS_AT_ONCE:
-            return runs[: max(place, 1)]
+            return runs[: max(index, 1)]
     return runs
 
 
@@ -479,8 +479,8 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         "runs": [run.root_plan_id for run in runs],
         "open": [run.root_plan_id for run in runs if not run.is_deleted],
     }
-    stored = set(await _rows(connection, _STORED, parameters))
-    computed = set(await _rows(connection, COMPUTED_GROUPS, parameters))
+    stored = set(await _fetch_all(connection, _STORED, parameters))
+    computed = set(await _fetch_all(connection, COMPUTED_GROUPS, parameters))
     changed = {(run, hour) for run, hour, *_ in stored ^ computed}
     if changed:
         parameters["changed_runs"], parameters["changed_hours"] = map(
@@ -506,7 +506,7 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
     return len(parameters.get("hours", ()))
 
 
-async def _rows(
+async def _fetch_all(
     connection: PoolConnection, query: str, parameters: dict[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
     return await (await connection.execute(query, parameters)).fetchall()

@@ -361,7 +361,7 @@ async def committed(connection: PoolConnection, statements: Iterable[Statement])
     async with connection.pipeline():
         cursors = await _executing(connection, (*statements, _CHECK_REFERENCES))
         await connection.execute("COMMIT", prepare=False)
-    return [await _rows(each) for each in cursors[:-1]]
+    return [await _fetch_all(each) for each in cursors[:-1]]
 
 
 async def executed(project: ProjectPool, statements: Iterable[Statement]) -> list[list[Row]]:
@@ -389,7 +389,7 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
             first = [(_ENTER, [role_of(standing), str(project.walled_project_id)])]
         async with connection.pipeline():
             cursors = await _executing(connection, (*first, *statements, *last))
-        return [await _rows(each) for each in cursors[len(first) : -len(last)]]
+        return [await _fetch_all(each) for each in cursors[len(first) : -len(last)]]
 
 
 async def _executing(
@@ -407,5 +407,5 @@ async def _executing(
     return cursors
 
 
-async def _rows(cursor: AsyncRawCursor[Row]) -> list[Row]:
+async def _fetch_all(cursor: AsyncRawCursor[Row]) -> list[Row]:
     return await cursor.fetchall() if cursor.description else []

@@ -231,11 +231,11 @@ class SpanPacking:
         """
         with store_errors():
             now = self._clock() if self._clock is not None else await self._database_now()
-            place: dict[str, Any] = {"now": now, "after_at": "-infinity", "after": _FIRST_ID}
-            while (row := await self._first(_NEXT_RUN_TO_MERGE, **place)) is not None:
-                place["after"], place["after_at"] = row
-                if await self._is_done(self._merge_run(place["after"], now), place["after"]):
-                    yield place["after"]
+            position: dict[str, Any] = {"now": now, "after_at": "-infinity", "after": _FIRST_ID}
+            while (row := await self._first(_NEXT_RUN_TO_MERGE, **position)) is not None:
+                position["after"], position["after_at"] = row
+                if await self._is_done(self._merge_run(position["after"], now), position["after"]):
+                    yield position["after"]
 
     async def _merge_run(self, run: UUID, now: datetime) -> bool:
         values: dict[str, Any] = {"project_id": self._project.project_id, "run": run, "now": now}

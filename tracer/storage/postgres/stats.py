@@ -184,7 +184,6 @@ def _of_tools(source: _Source) -> list[ToolStats]:
 
 
 def _figures(row: Row) -> Row:
-    """Return the fields of `CallFigures`."""
     if "percentiles" in row:
         of_durations = row["percentiles"] or [None] * len(SHARES)
         of_own_times = row["own_percentiles"] or [None] * len(SHARES)
@@ -236,7 +235,7 @@ class _Source:
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
             AND {START} < %(until)s::text::timestamptz"""
         since, until = _interval(period.since, period.until)
-        [row] = self._rows(query, since=since, until=until)
+        [row] = self._fetch_all(query, since=since, until=until)
         first, last = period.since or row["first"], period.until or row["latest"]
         return bucket_width(first or _EPOCH, last or _EPOCH)
 
@@ -256,7 +255,7 @@ class _Source:
         query = f"""
         SELECT name, at, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed
         FROM ({" UNION ALL ".join(parts)}) AS part GROUP BY name, at ORDER BY name, at"""
-        return self._rows(query, width=width)
+        return self._fetch_all(query, width=width)
 
     def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
         """Return the figures of calls, grouped and sorted by a column.
@@ -274,7 +273,7 @@ class _Source:
             columns = ", ".join(FIGURES)
             hours = f"SELECT {of_hour}, {columns} FROM {self._from_hours()}"
             query = added_up(f"{hours} UNION ALL {figures(calls, [key])}", [key])
-        return self._rows(f"{query} ORDER BY {key}", **values)
+        return self._fetch_all(f"{query} ORDER BY {key}", **values)
 
     def named(self, query: Callable[[str], str], condition: str, figure: str) -> list[ExampleCall]:
         """Return the example calls that a query finds.
@@ -291,10 +290,10 @@ class _Source:
             SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
             FROM {self._from_hours()} AND {figure} IS NOT NULL
             ORDER BY {figure} DESC, hour DESC LIMIT %(most)s"""
-            slow_hours = self._rows(hours, most=LISTED)
+            slow_hours = self._fetch_all(hours, most=LISTED)
             intervals = [*intervals, *((row["since"], row["until"]) for row in slow_hours)]
         calls = query(f"{self._from_calls(intervals)} AND {condition}")
-        return [named(row) for row in self._rows(calls, most=LISTED)]
+        return [named(row) for row in self._fetch_all(calls, most=LISTED)]
 
     def _from_calls(self, intervals: Sequence[Interval]) -> str:
         """Return the SQL, from `FROM` on, for the calls that started in one of the intervals."""
@@ -311,7 +310,7 @@ class _Source:
         return f"""tool_hour WHERE project_id = %(project_id)s AND {of_tool}
             AND hour >= %(first)s::text::timestamptz AND hour < %(last)s::text::timestamptz"""
 
-    def _rows(self, query: str, **values: Any) -> list[Row]:
+    def _fetch_all(self, query: str, **values: Any) -> list[Row]:
         first, last = self.stored or (None, None)
         values |= self.calls.values | {"first": first, "last": last}
         cursor = self.connection.cursor(row_factory=dict_row)

@@ -35,7 +35,7 @@ SomeRow = TypeVar("SomeRow", bound=Row)
 
 # The first characters contain at least the first bytes; `preview` then cuts between characters.
 # The CASE avoids counting the characters of short strings.
-_SHOWN = {
+_TEXT = {
     Payloads.PREVIEW: f"CASE WHEN octet_length({{0}}) <= {PREVIEW_BYTES} THEN {{0}}"
     f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
     Payloads.FULL: "{}",
@@ -101,8 +101,8 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     """
     row: dict[str, str] = {}
     if payloads is not Payloads.NONE:
-        row |= {field: _SHOWN[payloads].format(field) for field in _ERROR_TEXTS}
-        row |= {field: _SHOWN[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
+        row |= {field: _TEXT[payloads].format(field) for field in _ERROR_TEXTS}
+        row |= {field: _TEXT[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
     if payloads is Payloads.COMPARED:
         row |= {"error_message": "error_message", "error_stack": "NULL"}
     for field in PAYLOAD_FIELDS[kind]:
@@ -226,11 +226,11 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
     The call is removed from the tree's tool calls, unless it is also below the plan.
     """
     steps = {step.step_id for step in tree.steps}
-    for place, call in enumerate(tree.tool_calls):
+    for index, call in enumerate(tree.tool_calls):
         if call.tool_call_id == opener_id:
             tree.opener = call
             if call.step_id not in steps:
-                del tree.tool_calls[place]
+                del tree.tool_calls[index]
             return
 
 

@@ -325,7 +325,7 @@ class PostgresSpans:
         ]
         async with transaction_in(self._project, *first) as (connection, locked):
             runs = {run_id: _LockedRun(*rest) for run_id, *rest in locked}
-            refused, blocks = self._divided(numbered, runs)
+            refused, blocks = self._check_sizes(numbered, runs)
             if any(each.code == "run_too_large" for each in refused):
                 refused = await self._without_stored(connection, numbered, refused)
             last: list[Statement] = []
@@ -339,14 +339,14 @@ class PostgresSpans:
                 async for run_id, spans, size in cursor:
                     known_spans, known_size = added.get(run_id, (0, 0))
                     added[run_id] = known_spans + spans, known_size + size
-                last = self._noting(runs, added)
+                last = self._run_updates(runs, added)
             await committed(connection, last)
         return refused
 
-    def _divided(
+    def _check_sizes(
         self, numbered: list[Numbered[Block]], runs: dict[UUID, _LockedRun]
     ) -> tuple[list[Refusal], list[Block]]:
-        """Divide blocks into rejected and accepted ones."""
+        """Return the refusals, and the blocks of runs that accept them."""
         refused: list[Refusal] = []
         blocks: list[Block] = []
         sizes: dict[UUID, int] = {}
@@ -385,7 +385,7 @@ class PostgresSpans:
             if each.code != "run_too_large" or by_index[each.index][:2] not in stored
         ]
 
-    def _noting(
+    def _run_updates(
         self, runs: dict[UUID, _LockedRun], added: dict[UUID, tuple[int, int]]
     ) -> list[Statement]:
         """Return the statements that update runs with new blocks.
@@ -438,7 +438,7 @@ def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) ->
     first = 0
     for index, trace in enumerate(traces):
         if (refusal := by_index.get(index)) is not None:
-            refusals += [replace(refusal, index=first + place) for place in range(trace.count)]
+            refusals += [replace(refusal, index=first + offset) for offset in range(trace.count)]
         first += trace.count
     return refusals
 
