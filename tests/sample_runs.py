@@ -57,12 +57,12 @@ def sample_run(
     """
     run = SampleRun(root=ids(), step=ids(), think_act=ids(), failed_call=ids())
     clock = stepping_clock(start, timedelta(milliseconds=10))
-    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
+    run_ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
     say = run.events.append
     say(
         PlanStarted(
             at=clock(),
-            **place,
+            **run_ids,
             title=title,
             user_request="How was my week?",
             agent_name="nurse",
@@ -70,11 +70,11 @@ def sample_run(
             steps=(PlannedStep(step_id=run.step, agent_name="nurse", request="Review"),),
         )
     )
-    say(StepStarted(at=clock(), **place, step_id=run.step, position=0, agent_name="nurse"))
+    say(StepStarted(at=clock(), **run_ids, step_id=run.step, position=0, agent_name="nurse"))
     say(
         ThoughtStarted(
             at=clock(),
-            **place,
+            **run_ids,
             step_id=run.step,
             think_act_id=run.think_act,
             position=0,
@@ -100,7 +100,7 @@ def sample_run(
     say(
         ThoughtRecorded(
             at=clock(),
-            **place,
+            **run_ids,
             step_id=run.step,
             think_act_id=run.think_act,
             status=Status.SUCCEEDED,
@@ -111,7 +111,7 @@ def sample_run(
             tool_calls=tuple(chosen),
         )
     )
-    links: dict[str, Any] = {**place, "step_id": run.step, "think_act_id": run.think_act}
+    links: dict[str, Any] = {**run_ids, "step_id": run.step, "think_act_id": run.think_act}
     say(
         ToolCallFinished(
             at=clock(),
@@ -147,8 +147,8 @@ def sample_run(
     if finished:
         say(
             StepFinished(
-                at=clock(), **place, step_id=run.step, status=Status.SUCCEEDED, result="fine"
+                at=clock(), **run_ids, step_id=run.step, status=Status.SUCCEEDED, result="fine"
             )
         )
-        say(PlanFinished(at=clock(), **place, status=Status.SUCCEEDED, summary="All fine"))
+        say(PlanFinished(at=clock(), **run_ids, status=Status.SUCCEEDED, summary="All fine"))
     return run

@@ -88,9 +88,9 @@ class _Agent:
                 tool_call_id=self._ids(),
                 name=name,
                 arguments=json.dumps(arguments),
-                provider_call_id=f"call_{self._rounds}_{place}",
+                provider_call_id=f"call_{self._rounds}_{index}",
             )
-            for place, (name, arguments) in enumerate(calls)
+            for index, (name, arguments) in enumerate(calls)
         ]
         self._say(
             ThoughtStarted,

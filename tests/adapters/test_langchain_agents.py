@@ -141,8 +141,8 @@ async def check_two_users(on: Service, diary: dict[str, list[str]], run: Run) ->
 
     async def ask(user: str) -> tuple[UUID, list[BaseMessage]]:
         with identity(token_id=user):
-            async with on.tools.run("A day", session_id=f"session {USERS.index(user)}") as place:
-                return place.root_plan_id, await run(agent)
+            async with on.tools.run("A day", session_id=f"session {USERS.index(user)}") as context:
+                return context.root_plan_id, await run(agent)
 
     runs = await asyncio.gather(*map(ask, USERS))
     for root_plan_id, messages in runs:

@@ -39,7 +39,7 @@ class Plan:
     step: UUID
     depth: int
     began: float
-    place: dict[str, Any]
+    ids: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Telling:
         self, plan: Plan, at: float, status: EndingStatus = OK, error: str | None = None
     ) -> None:
         """End a plan and its step."""
-        how: dict[str, Any] = {"at": self.moment(at), **plan.place, "status": status}
+        how: dict[str, Any] = {"at": self.moment(at), **plan.ids, "status": status}
         if status is FAILED:
             how["error"] = ErrorInfo(type="SubplanFailed", message=error or "")
             how["reason"] = Reason.STEP_FAILED
@@ -139,16 +139,14 @@ class Telling:
     ) -> list[Call]:
         """Let an agent think, and return the calls that it chose: each a tool and arguments."""
         think_act = self.new_id()
-        place = {**plan.place, "step_id": plan.step, "think_act_id": think_act}
-        calls = [Call(self.new_id(), plan, place) for _ in chosen]
+        ids = {**plan.ids, "step_id": plan.step, "think_act_id": think_act}
+        calls = [Call(self.new_id(), plan, ids) for _ in chosen]
         began, ended = at
         self.events += (
-            ThoughtStarted(
-                at=self.moment(began), **place, position=position, requested_model=model
-            ),
+            ThoughtStarted(at=self.moment(began), **ids, position=position, requested_model=model),
             ThoughtRecorded(
                 at=self.moment(ended),
-                **place,
+                **ids,
                 status=OK,
                 thought="I look." if chosen else "All is said.",
                 model=model,

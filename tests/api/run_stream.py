@@ -89,6 +89,6 @@ def flattened(top: Node) -> dict[tuple[str, str], Node]:
         node = waiting.pop()
         for children in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"):
             waiting += node.get(children, [])
-        place = node["kind"], node[ID_NAMES[node["kind"]]]
-        found[place] = {name: value for name, value in node.items() if name not in made}
+        key = node["kind"], node[ID_NAMES[node["kind"]]]
+        found[key] = {name: value for name, value in node.items() if name not in made}
     return found

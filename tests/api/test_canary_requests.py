@@ -128,13 +128,13 @@ async def test_secrets_in_request_bodies_are_not_stored_or_logged(
 
 
 async def test_secrets_in_headers_and_urls_are_not_logged(api: Api, log: io.StringIO) -> None:
-    places = ("/api/runs?q={}", "/api/tool-calls?name={}", "/api/stats/tools/{}", "/nowhere/{}")
+    templates = ("/api/runs?q={}", "/api/tool-calls?name={}", "/api/stats/tools/{}", "/nowhere/{}")
     names = ("User-Agent", "Referer", "X-Request-Id", "Authorization", "Cookie", "traceparent")
     for secret in SECRETS:
         await api.client.delete("/api/subjects", params={"subject": secret.text})
-        for place in places:
+        for template in templates:
             headers = dict.fromkeys(names, secret.text)
-            await api.client.get(place.format(quote(secret.text, safe="")), headers=headers)
+            await api.client.get(template.format(quote(secret.text, safe="")), headers=headers)
     logged = log.getvalue()
 
     assert logged.count("/api/stats/tools/{name}") == len(SECRETS)

@@ -352,12 +352,12 @@ any_json = st.recursive(
 )
 
 
-@given(place=st.integers(min_value=0), name=st.integers(min_value=0), value=any_json)
+@given(index=st.integers(min_value=0), name=st.integers(min_value=0), value=any_json)
 async def test_arbitrary_value_in_an_event_field_never_causes_a_server_error(
-    api: Api, place: int, name: int, value: Any
+    api: Api, index: int, name: int, value: Any
 ) -> None:
     events = wire(sample_run().events)
-    event = events[place % len(events)]
+    event = events[index % len(events)]
     sent = {**event, sorted(event)[name % len(event)]: value}
 
     answer = (await post(api, lines(sent, plan_started()), NDJSON)).json()

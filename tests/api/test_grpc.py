@@ -92,8 +92,8 @@ async def test_grpc_accepts_all_signals_with_and_without_compression(
     assert [each.name for each in await parts.reader.read_logs(RUN)] == ["asked"]
     counted = metrics.text(()).decode()
     assert 'tracer_ingest_stored_total{source="logs"} 1.0' in counted
-    place = 'method="POST",route="/opentelemetry.proto.collector.trace.v1.TraceService/Export"'
-    assert f'tracer_http_requests_total{{{place},status="200"}} 1.0' in counted
+    labels = 'method="POST",route="/opentelemetry.proto.collector.trace.v1.TraceService/Export"'
+    assert f'tracer_http_requests_total{{{labels},status="200"}} 1.0' in counted
 
 
 async def test_rejected_records_give_a_grpc_partial_success(parts: Parts) -> None:

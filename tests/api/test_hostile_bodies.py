@@ -356,9 +356,9 @@ def _spans_with_a_hole() -> list[dict[str, Any]]:
         "unknown": {"field": [1]},
     }
     spans = []
-    for number, place in enumerate(_places(whole), 2):
+    for number, pointer in enumerate(_places(whole), 2):
         span = json.loads(json.dumps(whole | {"spanId": f"{number:016x}"}))
-        *above, last = place
+        *above, last = pointer
         parent = span
         for name in above:
             parent = parent[name]

@@ -200,11 +200,11 @@ async def test_tool_calls_of_all_runs_are_filtered(api: Api) -> None:
 
 async def test_list_of_tool_calls_truncates_large_results(api: Api) -> None:
     run = sample_run(sub_plans=0, finished=False)
-    place: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": run.root}
+    ids: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": run.root}
     call = new_id()
     run.events.append(
         ToolCallFinished(
-            **place,
+            **ids,
             step_id=run.step,
             tool_call_id=call,
             status=Status.SUCCEEDED,
@@ -253,11 +253,11 @@ async def test_tree_of_200_nested_sub_plans_is_returned(api: Api) -> None:
     run = sample_run(sub_plans=0, finished=False)
     plan, step = run.root, run.step
     for depth in range(1, 201):
-        place: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": plan}
+        ids: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": plan}
         call, below = new_id(), new_id()
-        run.events.append(ToolCallStarted(**place, step_id=step, tool_call_id=call, name="deeper"))
-        place["plan_id"] = below
-        run.events.append(PlanStarted(**place, parent_plan_id=plan, tool_call_id=call, depth=depth))
+        run.events.append(ToolCallStarted(**ids, step_id=step, tool_call_id=call, name="deeper"))
+        ids["plan_id"] = below
+        run.events.append(PlanStarted(**ids, parent_plan_id=plan, tool_call_id=call, depth=depth))
         plan, step = below, new_id()
     await api.record(run)
 

@@ -70,13 +70,13 @@ async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
         placed = {each["name"]: given.get(each["name"]) for each in parameters if _is_path(each)}
         if None in placed.values():
             continue  # the run has no such record
-        place = path.format(**{name: quote(str(value)) for name, value in placed.items()})
+        url = path.format(**{name: quote(str(value)) for name, value in placed.items()})
         for query in _queries(document, parameters, given):
             for media_type in operation["responses"]["200"].get("content", {}):
                 answer = await client.get(
-                    f"{place}?{urlencode(query)}", headers={"Accept": media_type}
+                    f"{url}?{urlencode(query)}", headers={"Accept": media_type}
                 )
-                assert answer.is_success or not placed, (place, answer.text)
+                assert answer.is_success or not placed, (url, answer.text)
                 said.append(answer.content)
     return b"\n".join(said)
 

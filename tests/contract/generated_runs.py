@@ -84,7 +84,7 @@ class _Telling:
 
     def plan(self, plan_id: UUID, depth: int, **opener: Any) -> None:
         steps = [self.mint() for _ in self.some(2)]
-        place: dict[str, Any] = {"plan_id": plan_id}
+        ids: dict[str, Any] = {"plan_id": plan_id}
         for _ in range(self.draw(st.sampled_from([1, 1, 1, 2]))):
             planned = (PlannedStep(step_id=s, agent_name=self.word()) for s in steps)
             root_only: dict[str, Any] = {
@@ -98,7 +98,7 @@ class _Telling:
             self.maybe(
                 PlanStarted(
                     **self.at(),
-                    **place,
+                    **ids,
                     **opener,
                     **({} if opener else root_only),
                     title=self.word(),
@@ -110,33 +110,33 @@ class _Telling:
             )
         reached = [step for step in steps if self.draw(st.integers(0, 3))]
         for step_id in reached:
-            self.step({**place, "step_id": step_id}, depth)
+            self.step({**ids, "step_id": step_id}, depth)
         for _ in self.some(2):
             self.maybe(
                 PlanFinished(
                     **self.at(),
-                    **place,
+                    **ids,
                     **self.ending(),
                     summary=self.word(),
                     not_reached_step_ids=tuple(s for s in steps if s not in reached),
                 )
             )
 
-    def step(self, place: dict[str, Any], depth: int) -> None:
-        self.maybe(StepStarted(**self.at(), **place, agent_name=self.word(), request=self.word()))
+    def step(self, ids: dict[str, Any], depth: int) -> None:
+        self.maybe(StepStarted(**self.at(), **ids, agent_name=self.word(), request=self.word()))
         for position in self.some(2):
-            self.thought(place, position, depth)
+            self.thought(ids, position, depth)
         for position in self.some(1):
-            self.call(place, position, depth)
+            self.call(ids, position, depth)
         if depth < MAX_DEPTH and self.seldom():
-            opener = {"parent_plan_id": place["plan_id"], "opened_by_step_id": place["step_id"]}
+            opener = {"parent_plan_id": ids["plan_id"], "opened_by_step_id": ids["step_id"]}
             self.plan(self.mint(), depth + 1, **opener)
         for _ in self.some(2):
-            self.maybe(StepFinished(**self.at(), **place, **self.ending(), result=self.word()))
+            self.maybe(StepFinished(**self.at(), **ids, **self.ending(), result=self.word()))
 
-    def thought(self, place: dict[str, Any], position: int, depth: int) -> None:
-        place = {**place, "think_act_id": self.mint()}
-        self.maybe(ThoughtStarted(**self.at(), **place, position=position, messages="[]"))
+    def thought(self, ids: dict[str, Any], position: int, depth: int) -> None:
+        ids = {**ids, "think_act_id": self.mint()}
+        self.maybe(ThoughtStarted(**self.at(), **ids, position=position, messages="[]"))
         calls = [self.mint() for _ in self.some(3)]
         chosen = tuple(
             ChosenToolCall(
@@ -155,7 +155,7 @@ class _Telling:
         self.maybe(
             ThoughtRecorded(
                 **self.at(),
-                **place,
+                **ids,
                 **self.ending(),
                 **usage,
                 thought=self.word(),
@@ -163,18 +163,18 @@ class _Telling:
             )
         )
         for position_, call in enumerate(calls):
-            self.call(place, position_, depth, call)
+            self.call(ids, position_, depth, call)
 
     def call(
-        self, place: dict[str, Any], position: int, depth: int, call: UUID | None = None
+        self, ids: dict[str, Any], position: int, depth: int, call: UUID | None = None
     ) -> None:
-        place = {**place, "tool_call_id": call or self.mint()}
+        ids = {**ids, "tool_call_id": call or self.mint()}
         for attempt in self.some(2):
             self.maybe(
                 ToolCallStarted(
                     **self.at(),
-                    **place,
-                    name=f"tool {place['tool_call_id'].int % 3}",
+                    **ids,
+                    name=f"tool {ids['tool_call_id'].int % 3}",
                     arguments=self.word(),
                     position=position,
                     attempt=attempt + 1,
@@ -183,13 +183,13 @@ class _Telling:
                 )
             )
         if depth < MAX_DEPTH and self.seldom():
-            opener = {"parent_plan_id": place["plan_id"], "tool_call_id": place["tool_call_id"]}
+            opener = {"parent_plan_id": ids["plan_id"], "tool_call_id": ids["tool_call_id"]}
             self.plan(self.mint(), depth + 1, **opener)
         for _ in self.some(2):
             self.maybe(
                 ToolCallFinished(
                     **self.at(),
-                    **place,
+                    **ids,
                     **self.ending(),
                     result=self.word(),
                     forged_arguments=self.names(),
@@ -198,8 +198,8 @@ class _Telling:
                     still_running=self.draw(st.sampled_from([None, None, False, True])),
                 )
             )
-        if "parent_tool_call_id" not in place and self.seldom():
-            item = {**place, "parent_tool_call_id": place["tool_call_id"]}
+        if "parent_tool_call_id" not in ids and self.seldom():
+            item = {**ids, "parent_tool_call_id": ids["tool_call_id"]}
             self.call(item, 0, depth)
 
 

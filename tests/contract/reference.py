@@ -52,11 +52,11 @@ class Reference:
         """Return the runs that match a filter, in an order."""
         sign = -1 if order.is_descending else 1
 
-        def place(run: Run) -> tuple[float, int]:
+        def sort_key(run: Run) -> tuple[float, int]:
             value = _sort_value(run, order)
             return inf if value is None else sign * value, sign * run.root_plan_id.int
 
-        return sorted((run for run in self.runs if self._matches(run, wanted)), key=place)
+        return sorted((run for run in self.runs if self._matches(run, wanted)), key=sort_key)
 
     def _matches(self, run: Run, wanted: RunFilter) -> bool:
         records = [
@@ -115,8 +115,8 @@ class Reference:
         for share in (50, 95, 99):
             for which, name in enumerate((f"p{share}_ms", f"own_p{share}_ms")):
                 durations = sorted(each[which] / MS for each in times)
-                place = ceil(len(times) * share / 100) - 1
-                figures[name] = durations[place] if durations else None
+                index = ceil(len(times) * share / 100) - 1
+                figures[name] = durations[index] if durations else None
         return figures
 
     def _times(

@@ -230,14 +230,14 @@ async def test_read_revision_of_any_record_returns_the_revision_of_its_run(store
     await store.record(*sample_run().events)
     stored = await store.reader.read_run(run.root)
 
-    places: dict[Kind, Any] = {
+    ids: dict[Kind, Any] = {
         Kind.RUN: run.root,
         Kind.PLAN: run.sub_plans[0],
         Kind.STEP: run.step,
         Kind.THINK_ACT: run.think_act,
         Kind.TOOL_CALL: run.failed_call,
     }
-    for kind, record_id in places.items():
+    for kind, record_id in ids.items():
         found = await store.reader.read_revision(kind, record_id)
         assert (found.root_plan_id, found.number) == (run.root, stored.revision)
         assert found.recorded_at == stored.recorded_at

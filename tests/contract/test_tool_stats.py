@@ -43,12 +43,12 @@ async def record_call(
 ) -> UUID:
     """Record a call, and return its id; without `seconds` it goes on."""
     run = Moments()
-    place: dict[str, Any] = {"tool_call_id": run.call}
+    ids: dict[str, Any] = {"tool_call_id": run.call}
     events: list[Event] = [
-        run.call_started(**place, name=name).model_copy(update={"at": at}),
+        run.call_started(**ids, name=name).model_copy(update={"at": at}),
     ]
     if seconds is not None:
-        ended = run.call_finished(status=status, **place, **said)
+        ended = run.call_finished(status=status, **ids, **said)
         events.append(ended.model_copy(update={"at": at + timedelta(seconds=seconds)}))
     await store.record(*events)
     return run.call

@@ -192,23 +192,23 @@ def _response_events(answer: JSON) -> Iterator[str]:
     begun = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield event("response.created", response=begun)
     for at, item in enumerate(answer["output"]):
-        place = {"output_index": at, "item_id": item["id"]}
+        common = {"output_index": at, "item_id": item["id"]}
         if item["type"] == "function_call":
             yield event(
                 "response.output_item.added", output_index=at, item=item | {"arguments": ""}
             )
             arguments, kind = item["arguments"], "response.function_call_arguments"
-            yield event(f"{kind}.delta", **place, delta=arguments)
-            yield event(f"{kind}.done", **place, arguments=arguments, name=item["name"])
+            yield event(f"{kind}.delta", **common, delta=arguments)
+            yield event(f"{kind}.done", **common, arguments=arguments, name=item["name"])
         else:
             yield event("response.output_item.added", output_index=at, item=item | {"content": []})
             [part] = item["content"]
-            place["content_index"] = 0
+            common["content_index"] = 0
             text: JSON = {"logprobs": []}
-            yield event("response.content_part.added", **place, part=part | {"text": ""})
-            yield event("response.output_text.delta", **place, delta=part["text"], **text)
-            yield event("response.output_text.done", **place, text=part["text"], **text)
-            yield event("response.content_part.done", **place, part=part)
+            yield event("response.content_part.added", **common, part=part | {"text": ""})
+            yield event("response.output_text.delta", **common, delta=part["text"], **text)
+            yield event("response.output_text.done", **common, text=part["text"], **text)
+            yield event("response.content_part.done", **common, part=part)
         yield event("response.output_item.done", output_index=at, item=item)
     yield event("response.completed", response=answer)
 

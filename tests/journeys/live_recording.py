@@ -37,14 +37,14 @@ class LiveRecording:
     step: UUID = field(default_factory=new_id)
     calls: list[UUID] = field(default_factory=list)
 
-    def place(self, call: UUID | None = None) -> dict[str, Any]:
+    def ids(self, call: UUID | None = None) -> dict[str, Any]:
         """Return the common fields of events."""
         said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
         return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
 
     async def begin(self, calls: int = 0) -> None:
         """Start the run, with so many calls that have ended."""
-        started = PlanStarted(**self.place(), title="Live", steps=(PlannedStep(step_id=self.step),))
+        started = PlanStarted(**self.ids(), title="Live", steps=(PlannedStep(step_id=self.step),))
         await self.write(started)
         for _ in range(calls):
             await self.write(*self.call())
@@ -53,16 +53,16 @@ class LiveRecording:
         """Return the start and the end of one more call."""
         call = new_id()
         self.calls.append(call)
-        place, position = self.place(call), len(self.calls)
+        ids, position = self.ids(call), len(self.calls)
         return [
-            ToolCallStarted(**place, name="measure", arguments="{}", position=position),
-            ToolCallFinished(**place, status=Status.SUCCEEDED, result=f"number {position}"),
+            ToolCallStarted(**ids, name="measure", arguments="{}", position=position),
+            ToolCallFinished(**ids, status=Status.SUCCEEDED, result=f"number {position}"),
         ]
 
     def attempt(self, number: int) -> Event:
         """Return another attempt at one of the calls: a change that adds no record."""
         call = self.calls[number % len(self.calls)]
-        return ToolCallStarted(**self.place(call), name="measure", attempt=number + 1)
+        return ToolCallStarted(**self.ids(call), name="measure", attempt=number + 1)
 
     async def write(self, *events: Event) -> None:
         """Write events, all of which the store takes."""

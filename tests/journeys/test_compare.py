@@ -23,13 +23,13 @@ async def _pair(records: Records) -> tuple[SampleRun, SampleRun]:
     later = START + timedelta(hours=1)
     right = sample_run(sub_plans=3, title="Compared", finished=False, start=later)
     root: dict[str, Any] = {"root_plan_id": right.root, "plan_id": right.root}
-    place = {**root, "step_id": right.step}
+    ids = {**root, "step_id": right.step}
     well: Any = Status.SUCCEEDED
     ends = [(1, Status.FAILED), (90, well), (1, well)]
     endings = [
         ToolCallFinished(
             at=later + timedelta(seconds=seconds),
-            **place,
+            **ids,
             tool_call_id=call,
             status=status,
             result="well",
@@ -40,7 +40,7 @@ async def _pair(records: Records) -> tuple[SampleRun, SampleRun]:
     await records.write(
         *right.events,
         *endings,
-        StepFinished(at=over, **place, status=Status.SUCCEEDED, result="fine"),
+        StepFinished(at=over, **ids, status=Status.SUCCEEDED, result="fine"),
         PlanFinished(at=over, **root, status=Status.SUCCEEDED),
     )
     return left, right

@@ -205,7 +205,7 @@ async def test_chart_bar_shows_its_values_and_opens_its_runs(
     box = await plot.bounding_box()
     assert box is not None
     await page.mouse.move(box["x"] + box["width"] - 6, box["y"] + box["height"] / 2)
-    calls, durations = (page.locator(".u-legend").nth(place) for place in (0, 1))
+    calls, durations = (page.locator(".u-legend").nth(index) for index in (0, 1))
     await expect(calls).to_contain_text(re.compile("Calls [1-9]"))
     await expect(calls).to_contain_text(re.compile("succeeded *[1-9]"))
     await expect(durations).to_contain_text(re.compile("own p95 *1(49|5[01])ms"))

@@ -72,11 +72,11 @@ async def test_deep_or_large_json_opens_and_is_searched_fast(
     long = json.dumps([{"number": number, "html": HTML} for number in range(50_000)])
     calls = [new_id(), new_id()]
     for call, result in zip(calls, (deep, long), strict=True):
-        place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
-        place |= {"step_id": run.step, "tool_call_id": call}
+        ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
+        ids |= {"step_id": run.step, "tool_call_id": call}
         await records.write(
-            ToolCallStarted(at=START, **place, name="read", position=9),
-            ToolCallFinished(at=START, **place, status=Status.SUCCEEDED, result=result),
+            ToolCallStarted(at=START, **ids, name="read", position=9),
+            ToolCallFinished(at=START, **ids, status=Status.SUCCEEDED, result=result),
         )
     for call, last in zip(calls, ("bottom", '"number": 49999'), strict=True):
         await open_run(page, site.address, run.root, select=call)

@@ -19,11 +19,11 @@ async def test_details_say_where_a_value_was_redacted(
     page: Page, site: Site, records: Records
 ) -> None:
     run, call = await records.record(sample_run(sub_plans=0)), new_id()
-    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+    ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
     await records.write(
         ToolCallStarted(
             at=START,
-            **place,
+            **ids,
             tool_call_id=call,
             name="sign_in",
             arguments='{"user":"ann","headers":{"x-api-key":"canary-of-a-key"}}',
@@ -31,7 +31,7 @@ async def test_details_say_where_a_value_was_redacted(
         ),
         ToolCallFinished(
             at=START,
-            **place,
+            **ids,
             tool_call_id=call,
             status=Status.SUCCEEDED,
             result=f"Signed in with {SECRETS[0].text}.",

@@ -20,8 +20,8 @@ def _divider(page: Page, name: str) -> Locator:
     return page.get_by_role("separator", name=name)
 
 
-async def _start(place: Locator) -> float:
-    return (await settled_box(place))["x"]
+async def _start(locator: Locator) -> float:
+    return (await settled_box(locator))["x"]
 
 
 async def _drag(page: Page, divider: Locator, distance: float) -> None:

@@ -106,12 +106,12 @@ async def test_a_run_of_unknown_cost_does_not_look_free(
     run = Moments()
     title = f"Unknown cost {language}"
     thought = run.thought_started(at=1)
-    place = thought.model_dump(include={"at", "root_plan_id", "plan_id", "step_id", "think_act_id"})
+    ids = thought.model_dump(include={"at", "root_plan_id", "plan_id", "step_id", "think_act_id"})
     for event in (
         run.plan_started(title=title, agent_name="nurse"),
         run.step_started(),
         thought,
-        ThoughtRecorded(status=Status.SUCCEEDED, input_tokens=10, output_tokens=5, **place),
+        ThoughtRecorded(status=Status.SUCCEEDED, input_tokens=10, output_tokens=5, **ids),
         run.step_finished(),
         run.plan_finished(),
     ):

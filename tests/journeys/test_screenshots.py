@@ -58,9 +58,9 @@ async def _record_weeks(database_url: str) -> list[WeekRun]:
     now = utc_now()
     answer = "Your week was stormy: your pulse was high on three days."
     runs = [week_run(answer, True, 91, session_id="week-42", start=now - timedelta(minutes=9))]
-    for place in range(1, 30):
-        start = now - timedelta(hours=place * 5 + place % 3, minutes=9)
-        runs.append(week_run(is_compact=place % 2 == 0, session_id="week-42", start=start))
+    for number in range(1, 30):
+        start = now - timedelta(hours=number * 5 + number % 3, minutes=9)
+        runs.append(week_run(is_compact=number % 2 == 0, session_id="week-42", start=start))
     for run in runs:
         await _record(database_url, run.events)
     return runs

@@ -26,12 +26,12 @@ async def _with_results(records: Records, *results: str) -> SampleRun:
     """Record a run with calls of the tool `café_menu` that had these results."""
     run = await records.record(sample_run(sub_plans=0, finished=False))
     for result in results:
-        place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+        ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
         call = new_id()
         await records.write(
-            ToolCallStarted(at=START, **place, tool_call_id=call, name="café_menu", position=9),
+            ToolCallStarted(at=START, **ids, tool_call_id=call, name="café_menu", position=9),
             ToolCallFinished(
-                at=START, **place, tool_call_id=call, status=Status.SUCCEEDED, result=result
+                at=START, **ids, tool_call_id=call, status=Status.SUCCEEDED, result=result
             ),
         )
         run.opening_calls.append(call)
@@ -66,10 +66,10 @@ async def test_search_ignores_case_and_accents_and_enter_advances(
     await page.keyboard.type("CAFE")
     await expect(page.get_by_role("search")).to_contain_text("3 hits")
 
-    for key, place in [("Enter", 0), ("Enter", 1), ("Enter", 2), ("Enter", 0), ("Shift+Enter", 2)]:
+    for key, index in [("Enter", 0), ("Enter", 1), ("Enter", 2), ("Enter", 0), ("Shift+Enter", 2)]:
         await page.keyboard.press(key)
-        await expect(selected(page)).to_have_attribute("data-key", str(run.opening_calls[place]))
-        await expect(page.get_by_role("search")).to_contain_text(f"{place + 1} of 3")
+        await expect(selected(page)).to_have_attribute("data-key", str(run.opening_calls[index]))
+        await expect(page.get_by_role("search")).to_contain_text(f"{index + 1} of 3")
         await expect(search_field(page)).to_be_focused()
     await page.get_by_role("button", name="Next hit").click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.opening_calls[0]))

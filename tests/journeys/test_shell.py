@@ -352,12 +352,12 @@ async def test_key_is_created_and_revoked_by_keyboard_alone(page: Page, guarded:
     await expect(revoke).to_have_count(0)
 
 
-async def _tab_to(page: Page, place: Locator) -> None:
+async def _tab_to(page: Page, locator: Locator) -> None:
     for _ in range(60):
-        if await place.evaluate("element => element === document.activeElement"):
+        if await locator.evaluate("element => element === document.activeElement"):
             return
         await page.keyboard.press("Tab")
-    raise AssertionError(f"The Tab key does not reach {place}")
+    raise AssertionError(f"The Tab key does not reach {locator}")
 
 
 @pytest.mark.parametrize(("scheme", "language"), LOOKS)

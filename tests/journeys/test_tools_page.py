@@ -28,14 +28,12 @@ async def _call(
     """Record a call of a tool that began so long ago and took so long, and return its id."""
     run = await records.record(sample_run(sub_plans=0, title=f"Calls {name}"[:80], finished=False))
     start, call = utc_now() - ago, new_id()
-    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+    ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
     await records.write(
-        ToolCallStarted(
-            at=start, **place, tool_call_id=call, name=name, arguments="{}", position=1
-        ),
+        ToolCallStarted(at=start, **ids, tool_call_id=call, name=name, arguments="{}", position=1),
         ToolCallFinished(
             at=start + timedelta(seconds=seconds),
-            **place,
+            **ids,
             tool_call_id=call,
             status=Status.SUCCEEDED if error is None else Status.FAILED,
             error=None if error is None else ErrorInfo(type="Broken", message=error),

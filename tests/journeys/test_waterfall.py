@@ -77,10 +77,10 @@ async def test_bars_are_visible_for_records_with_unusual_times(
         (backwards, START + timedelta(seconds=9), START),
         (later, START + timedelta(days=400), START + timedelta(days=401)),
     ]:
-        place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+        ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
         await records.write(
-            ToolCallStarted(at=start, **place, tool_call_id=call, name="odd", position=9),
-            ToolCallFinished(at=end, **place, tool_call_id=call, status=Status.SUCCEEDED),
+            ToolCallStarted(at=start, **ids, tool_call_id=call, name="odd", position=9),
+            ToolCallFinished(at=end, **ids, tool_call_id=call, status=Status.SUCCEEDED),
         )
     await open_run(page, site.address, run.root)
 
@@ -202,8 +202,8 @@ async def test_horizontal_swipe_moves_the_time_of_the_waterfall(
     left, width, height = await _lane(page, run.root)
     session = await context.new_cdp_session(page)
 
-    async def touch(kind: str, *places: float) -> None:
-        points = [{"x": x, "y": height} for x in places]
+    async def touch(kind: str, *touches: float) -> None:
+        points = [{"x": x, "y": height} for x in touches]
         await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     await touch("touchStart", left + width * 0.75)

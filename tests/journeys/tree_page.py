@@ -90,9 +90,9 @@ def bar(page: Page, key: object) -> Locator:
     return row(page, key).locator(".bar")
 
 
-async def settled_box(place: Locator) -> FloatRect:
+async def settled_box(locator: Locator) -> FloatRect:
     """Return where something is on the screen, once it moves no more."""
-    handle = await place.element_handle()
+    handle = await locator.element_handle()
     await handle.wait_for_element_state("stable")
     box = await handle.bounding_box()
     assert box is not None

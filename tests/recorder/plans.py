@@ -12,4 +12,4 @@ def plan_started(recorder: Recorder, title: str = "Look after health") -> PlanSt
 
 
 def plans_started(recorder: Recorder, number: int) -> list[PlanStarted]:
-    return [plan_started(recorder, f"Plan {place}") for place in range(number)]
+    return [plan_started(recorder, f"Plan {index}") for index in range(number)]

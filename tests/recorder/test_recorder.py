@@ -112,13 +112,13 @@ async def test_each_event_type_is_logged_with_its_record_id(
 ) -> None:
     async with Recorder(store, spool) as recorder:
         plan, step, think_act, call = new_id(), new_id(), new_id(), new_id()
-        place = Place(**recorder.stamp(), root_plan_id=plan, plan_id=plan)
+        ids = Ids(**recorder.stamp(), root_plan_id=plan, plan_id=plan)
         store.refuses = lambda event: True
         await recorder.record(
-            PlanFinished(**place, status=Status.SUCCEEDED),
-            StepStarted(**place, step_id=step),
-            ThoughtStarted(**place, step_id=step, think_act_id=think_act, position=0),
-            ToolCallStarted(**place, step_id=step, tool_call_id=call, name="query"),
+            PlanFinished(**ids, status=Status.SUCCEEDED),
+            StepStarted(**ids, step_id=step),
+            ThoughtStarted(**ids, step_id=step, think_act_id=think_act, position=0),
+            ToolCallStarted(**ids, step_id=step, tool_call_id=call, name="query"),
         )
 
     lines = [vars(each) for each in caplog.records if "event_refused" in each.message]
@@ -130,7 +130,7 @@ async def test_each_event_type_is_logged_with_its_record_id(
     ]
 
 
-class Place(Stamp):
+class Ids(Stamp):
     """What every event carries."""
 
     root_plan_id: UUID

@@ -260,7 +260,7 @@ async def test_several_processes_can_share_a_spool_file(
     # SQLite's lock has no queue: on a slow disk, one spool may wait for long.
     spools = [Spool(spool_path, busy_seconds=60) for _ in range(6)]
     events: list[PlanStarted] = plans_started(recorder, 60)
-    await asyncio.gather(*(spools[place % 6].append([event]) for place, event in enumerate(events)))
+    await asyncio.gather(*(spools[index % 6].append([event]) for index, event in enumerate(events)))
 
     found = await held(spools[0])
     assert len(found) == 60

@@ -198,8 +198,8 @@ def test_redacted_json_is_valid_and_lists_the_redacted_paths(value: Any, is_asci
     masked = REDACTION.text(text)
     kept = json.loads(masked)
     assert REDACTION.text(masked) == masked
-    for place in masked_paths({"arguments": masked}, ["arguments"]):
-        _, _, pointer = place.partition(":")
+    for path in masked_paths({"arguments": masked}, ["arguments"]):
+        _, _, pointer = path.partition(":")
         at: Any = kept
         for part in pointer.split("/")[1:]:
             part = unescape(part).replace("~1", "/").replace("~0", "~")
@@ -409,8 +409,8 @@ OWN_PATTERN_CASES: list[tuple[str, str | None]] = [
 
 def test_redacted_json_is_valid_if_a_configured_pattern_matches_within_it() -> None:
     def is_json_with_masks(text: str, actual: str) -> bool:
-        places = masked_paths({"result": json.dumps(json.loads(actual))}, ["result"])
-        return "12345678" not in actual and places != ["result"]
+        paths = masked_paths({"result": json.dumps(json.loads(actual))}, ["result"])
+        return "12345678" not in actual and paths != ["result"]
 
     assert differing(OWN_PATTERN_CASES, OWN.text, is_json_with_masks) == []
     redacted = [OWN.text(text) for text, _ in OWN_PATTERN_CASES]

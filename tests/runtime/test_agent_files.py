@@ -152,18 +152,19 @@ def test_agent_that_cannot_be_made_is_rejected(tmp_path: Path, text: str, said: 
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "key"),
+    ("text", "location", "key"),
     [
         ("nurse: {}\ndoctor: {}\nnurse: {}\n", "line 3, column 1", "nurse"),
         ("nurse:\n  tools: [a]\n  tools: [b]\n", "line 3, column 3", "tools"),
         ("nurse: {tools: [a], 'tools': [b]}\n", "line 1, column 21", "tools"),
     ],
 )
-def test_duplicate_key_is_rejected(tmp_path: Path, text: str, place: str, key: str) -> None:
+def test_duplicate_key_is_rejected(tmp_path: Path, text: str, location: str, key: str) -> None:
     with pytest.raises(RegistrationError) as caught:
         _agents(tmp_path, text)
 
-    assert str(caught.value) == f"{FILE} is not valid YAML: the key {key!r} is repeated, {place}."
+    repeated = f"the key {key!r} is repeated, {location}"
+    assert str(caught.value) == f"{FILE} is not valid YAML: {repeated}."
 
 
 def test_yaml_merge_keys_can_be_overridden(tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ async def check_is_over(context: ToolContext) -> None:
 async def test_run_of_the_tool_service_releases_its_caller_at_its_end(
     tmp_path: Path, how: str
 ) -> None:
-    places: list[ToolContext] = []
+    contexts: list[ToolContext] = []
     begun = asyncio.Event()
 
     async def body() -> None:
-        async with on.tools.run("Over") as place:
-            places.append(place)
+        async with on.tools.run("Over") as context:
+            contexts.append(context)
             begun.set()
-            assert (await run_of(place).user()).user_id == "ann"
+            assert (await run_of(context).user()).user_id == "ann"
             if how == "raises":
                 raise ValueError("no")
             if how == "is cancelled":
@@ -54,11 +54,11 @@ async def test_run_of_the_tool_service_releases_its_caller_at_its_end(
             await asyncio.wait({running})
             if how == "raises":
                 assert isinstance(running.exception(), ValueError)
-            await check_is_over(places[0])
+            await check_is_over(contexts[0])
 
 
 async def test_task_that_outlives_its_run_has_no_caller(tmp_path: Path) -> None:
-    places: list[ToolContext] = []
+    contexts: list[ToolContext] = []
     let_go = asyncio.Event()
     late: list[asyncio.Task[Any]] = []
 
@@ -68,7 +68,7 @@ async def test_task_that_outlives_its_run_has_no_caller(tmp_path: Path) -> None:
 
     @tool
     async def who(user_id: UserId, context: ToolContext) -> None:
-        places.append(context)
+        contexts.append(context)
         if not late:
             late.append(asyncio.create_task(later(), context=copy_context()))
 
@@ -83,10 +83,10 @@ async def test_task_that_outlives_its_run_has_no_caller(tmp_path: Path) -> None:
         found, refused = await late[0]
 
     assert outcome.status == "succeeded"
-    await check_is_over(places[0])
+    await check_is_over(contexts[0])
     assert found is None
     assert refused.reason == "missing_identity"
-    assert len(places) == 1
+    assert len(contexts) == 1
 
 
 class Notebook:

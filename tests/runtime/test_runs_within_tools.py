@@ -21,10 +21,10 @@ class Looking(ScriptedModel):
 
     def __init__(self, *scripts: Any) -> None:
         super().__init__(scripts)
-        self.places: list[object] = []
+        self.contexts: list[object] = []
 
     async def complete(self, messages: Any, tools: Any) -> Any:
-        self.places.append(current_tool_context())
+        self.contexts.append(current_tool_context())
         return await super().complete(messages, tools)
 
 
@@ -55,4 +55,4 @@ async def test_run_started_within_a_tool_is_a_separate_run_with_the_same_caller(
     assert other != outcome.root_plan_id
     assert [each["parentPlanId"] for each in (*rows.plans, *others.plans)] == [None, None]
     assert [each["result"] for each in others.tool_calls] == [CALLER]
-    assert model.places == [None] * 4
+    assert model.contexts == [None] * 4

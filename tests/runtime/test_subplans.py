@@ -223,16 +223,16 @@ async def test_recursive_sub_plan_is_refused(open_bench: OpenBench) -> None:
 async def test_sub_plan_tool_outside_a_run_or_without_a_tool_call_id_is_rejected(made: Any) -> None:
     opener: Tool = made(review_template())
     arguments = '{"items": [{"week": 1}]}' if opener.name == "review_each" else '{"week": 1}'
-    place = some_context()
+    outside = some_context()
     nowhere = ToolContext(
         tool_call_id=None,
-        root_plan_id=place.root_plan_id,
-        plan_id=place.plan_id,
-        step_id=place.step_id,
+        root_plan_id=outside.root_plan_id,
+        plan_id=outside.plan_id,
+        step_id=outside.step_id,
     )
 
     without_id = await Caller().call(opener, arguments, nowhere)
-    without_run = await Caller().call(opener, arguments, place)
+    without_run = await Caller().call(opener, arguments, outside)
 
     assert without_id.error is not None
     assert without_run.error is not None

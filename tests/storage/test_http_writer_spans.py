@@ -45,8 +45,8 @@ def rejecting(rejection: Rejection) -> Callable[[Received], bytes]:
         encoding = Encoding.of(request.headers["content-type"], TRACES)
         decoded = encoding.decode(body_of_request(request))
         refused = [
-            Refusal(place, code, f"This span is {code}.")
-            for place, span in enumerate(spans_in(decoded))
+            Refusal(index, code, f"This span is {code}.")
+            for index, span in enumerate(spans_in(decoded))
             if (code := rejection(span)) is not None
         ]
         response = encoding.success(decoded.count, refused)
@@ -85,7 +85,7 @@ async def test_rejected_spans_are_identified_from_one_response() -> None:
 
     refused, stored, requests = await written(rejection, trace_of(3, ONE), trace_of(3, OTHER))
 
-    assert refused == [(place, "run_deleted", "This span is run_deleted.") for place in (3, 5)]
+    assert refused == [(index, "run_deleted", "This span is run_deleted.") for index in (3, 5)]
     assert (stored, requests) == (4, 1)
 
 
@@ -96,7 +96,7 @@ async def test_every_span_of_a_deleted_run_is_rejected(size: int) -> None:
         *(trace_of(5, ONE), trace_of(size, OTHER), trace_of(5, ONE)),
     )
 
-    assert [place for place, _, _ in refused] == list(range(5, 5 + size))
+    assert [index for index, _, _ in refused] == list(range(5, 5 + size))
     assert {(code, detail) for _, code, detail in refused} == {
         ("run_deleted", "This span is run_deleted.")
     }
@@ -110,8 +110,8 @@ async def test_many_rejected_spans_of_a_trace_are_identified() -> None:
 
     refused, stored, _ = await written(rejection, trace_of(60, ONE))
 
-    assert [(place, code) for place, code, _ in refused] == [
-        (place, "other" if place % 2 == 0 else "one") for place in range(3, 60)
+    assert [(index, code) for index, code, _ in refused] == [
+        (index, "other" if index % 2 == 0 else "one") for index in range(3, 60)
     ]
     assert stored == 3
 

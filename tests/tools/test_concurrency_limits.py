@@ -228,7 +228,7 @@ async def test_call_cancelled_while_it_waits_for_a_slot_is_recorded_and_takes_no
 ) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
     async with service(tmp_path, holding(let_go, held, max_parallel=1)) as on:
-        async with on.tools.run("Two") as place:
+        async with on.tools.run("Two") as context:
             first = asyncio.create_task(on.tools.call("hold"))
             await held.wait()
             waiting = asyncio.create_task(on.tools.call("hold", {}))
@@ -239,7 +239,7 @@ async def test_call_cancelled_while_it_waits_for_a_slot_is_recorded_and_takes_no
             let_go.set()
             await first
             third = await on.tools.call("hold")
-        rows = (await on.rows(place.root_plan_id)).tool_calls
+        rows = (await on.rows(context.root_plan_id)).tool_calls
 
     assert waiting.cancelled()
     assert third.status == "succeeded"

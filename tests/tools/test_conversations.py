@@ -92,9 +92,9 @@ async def test_run_id_used_as_session_id_does_not_open_the_conversation_of_that_
     closed: list[list[str]] = []
     async with service(tmp_path, notebook(closed)) as on:
         with identity(token_id=ANN):
-            async with on.tools.run("Private") as place:
+            async with on.tools.run("Private") as context:
                 await on.tools.call("note", {"word": "private"})
-                elsewhere = said(on, "note", who, str(place.root_plan_id), "mine")
+                elsewhere = said(on, "note", who, str(context.root_plan_id), "mine")
                 found = await asyncio.create_task(elsewhere, context=Context())
 
     assert found == '["mine"]'

@@ -41,14 +41,14 @@ async def test_system_exit_and_keyboard_interrupt_in_a_tool_fail_only_the_call(
     tools = []
     for error in errors:
         for color, raise_it in zip(("sync", "async"), raising(error), strict=True):
-            places: dict[str, tuple[list[Hook], Callable[..., Any]]] = {
+            positions: dict[str, tuple[list[Hook], Callable[..., Any]]] = {
                 "hook": ([raise_it], fine),
                 "tool": ([], raise_it),
                 "tool_in_hook": ([around], raise_it),
                 "tool_in_async_hook": ([around_async], raise_it),
             }
-            for place, (hooks, function) in places.items():
-                name = f"{type(error).__name__}_{color}_{place}"
+            for position, (hooks, function) in positions.items():
+                name = f"{type(error).__name__}_{color}_{position}"
                 tools.append(tool(name=name, tool_hooks=hooks)(function))
                 raised[name] = type(error).__name__
 
@@ -212,12 +212,12 @@ async def test_call_is_cancelled_even_if_its_hook_catches_the_cancellation(
         await asyncio.Event().wait()
 
     async with service(tmp_path, wait) as on:
-        async with on.tools.run("Waiting") as place:
+        async with on.tools.run("Waiting") as context:
             calling = asyncio.create_task(on.tools.call("wait"))
             await begun.wait()
             calling.cancel()
             await asyncio.wait({calling}, timeout=PATIENCE)
-        [row] = (await on.rows(place.root_plan_id)).tool_calls
+        [row] = (await on.rows(context.root_plan_id)).tool_calls
 
     assert calling.cancelled()
     assert (row["status"], row["stillRunning"]) == ("cancelled", None)

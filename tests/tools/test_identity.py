@@ -95,15 +95,15 @@ async def test_inner_identity_block_takes_precedence(tmp_path: Path) -> None:
 async def test_call_by_another_caller_within_a_run_is_a_separate_run(tmp_path: Path) -> None:
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
         with identity(token_id=A):
-            async with on.tools.run("A's") as place:
+            async with on.tools.run("A's") as context:
                 mine = await on.tools.call("whoami", {"asked": "mine"})
                 with identity(token_id=B):
                     other = await on.tools.call("whoami", {"asked": "other"})
 
     check(mine, A, "mine")
     check(other, B, "other")
-    assert mine.root_plan_id == place.root_plan_id
-    assert other.root_plan_id != place.root_plan_id
+    assert mine.root_plan_id == context.root_plan_id
+    assert other.root_plan_id != context.root_plan_id
 
 
 async def test_run_has_its_caller_until_it_ends(tmp_path: Path) -> None:

@@ -159,12 +159,12 @@ def test_returned_iterator_is_described_and_not_consumed() -> None:
     ]
     failures = []
     for make in makers:
-        for place in range(len(held_in(iter([])))):
+        for index in range(len(held_in(iter([])))):
             iterator = make(["1", "2", "3"])
             kind = type(iterator).__qualname__
-            text = result_text(held_in(iterator)[place])
+            text = result_text(held_in(iterator)[index])
             if (left := len(list(iterator))) != 3 or kind not in text:
-                failures.append(f"{kind} in place {place}: {left} of 3 items left, told {text}")
+                failures.append(f"{kind} in place {index}: {left} of 3 items left, told {text}")
 
     assert failures == []
 

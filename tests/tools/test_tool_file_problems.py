@@ -105,7 +105,7 @@ def test_problems_of_servers_and_names_are_reported_with_their_places(tmp_path: 
 
 
 def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None:
-    places = {
+    locations = {
         "servers.mcp.headers": (
             '[tools.mcp]\ntype = "MCP"\n'
             'config = {{ url = "https://a.example", headers = {{ {} }} }}',
@@ -127,9 +127,9 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
         "X-Whatever": "bearer canary",
     }
     failures = []
-    for (place, (text, advice)), (name, value) in product(places.items(), values.items()):
+    for (location, (text, advice)), (name, value) in product(locations.items(), values.items()):
         problems = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
-        beginning = f"{place}: files must not contain secrets: set {name}"
+        beginning = f"{location}: files must not contain secrets: set {name}"
         if (
             len(problems) != 1
             or not problems[0].startswith(beginning)
@@ -137,7 +137,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
             or "canary" in problems[0]
         ):
             failures.append(
-                f"{place}: expected one problem, {beginning!r} with {advice!r}, without the "
+                f"{location}: expected one problem, {beginning!r} with {advice!r}, without the "
                 f"secret; got {problems}"
             )
 
@@ -145,7 +145,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("setting", "place", "advice"),
+    ("setting", "location", "advice"),
     [
         ('headers = { Authorization = "Bearer canary" }', "headers", 'type = "bearer"'),
         ('headers = { X-API-KEY = "canary" }', "headers", 'name = "X-API-KEY"'),
@@ -158,16 +158,16 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
     ],
 )
 def test_rest_secret_in_the_file_is_rejected_and_not_printed(
-    tmp_path: Path, setting: str, place: str, advice: str
+    tmp_path: Path, setting: str, location: str, advice: str
 ) -> None:
-    base = "" if place == "base_url" else 'base_url = "https://a.example"\n'
+    base = "" if location == "base_url" else 'base_url = "https://a.example"\n'
     [problem] = problems_of(
         tmp_path,
         '[tools.r]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
         f"[tools.r.config]\n{base}{setting}",
     )
 
-    assert problem.startswith(f"tools.r.REST.config.{place}: ")
+    assert problem.startswith(f"tools.r.REST.config.{location}: ")
     assert advice in problem
     assert "canary" not in problem
     assert "4711" not in problem
@@ -190,8 +190,8 @@ def test_secret_in_an_mcp_servers_url_is_rejected_and_not_repeated(
     )
 
     assert len(problems) == 2
-    for problem, place in zip(problems, ("servers.a.url", "servers.t.url"), strict=True):
-        assert problem.startswith(f"{place}: {part} of the URL is a secret")
+    for problem, location in zip(problems, ("servers.a.url", "servers.t.url"), strict=True):
+        assert problem.startswith(f"{location}: {part} of the URL is a secret")
         assert "canary" not in problem
 
 
@@ -299,7 +299,7 @@ def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
 
 def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> None:
     stateless = '[tools.add]\ntype = "STATELESS"\n'
-    places = {
+    locations = {
         "tools = 1": "tools",
         "tools = [1]": "tools.number 1",
         "servers = 1": "servers",
@@ -316,7 +316,7 @@ def test_value_of_a_wrong_type_is_reported_with_its_place(tmp_path: Path) -> Non
     def reported(text: str) -> list[str]:
         return [each.partition(": ")[0] for each in problems_of(tmp_path, text)]
 
-    assert wrong_values(reported, {text: [place] for text, place in places.items()}) == []
+    assert wrong_values(reported, {text: [location] for text, location in locations.items()}) == []
 
 
 FAULTY = """

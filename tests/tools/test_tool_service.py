@@ -118,14 +118,14 @@ async def test_service_accepts_arguments_as_values_or_json_text(
 
 async def test_calls_inside_a_run_belong_to_it_in_order(tmp_path: Path) -> None:
     async with service(tmp_path, add, add_in_thread) as on:
-        async with on.tools.run("Sums", request="Add", agent_name="me", tags=["x"]) as place:
+        async with on.tools.run("Sums", request="Add", agent_name="me", tags=["x"]) as context:
             first = await on.tools.call("add", {"a": 1})
             second = await on.tools.call("add_in_thread", {"a": 2})
             third = await asyncio.to_thread(on.tools.call_sync, "add", {"a": 3})
-            during = await on.rows(place.root_plan_id)
-        rows = await on.rows(place.root_plan_id)
+            during = await on.rows(context.root_plan_id)
+        rows = await on.rows(context.root_plan_id)
 
-    assert {each.root_plan_id for each in (first, second, third)} == {place.root_plan_id}
+    assert {each.root_plan_id for each in (first, second, third)} == {context.root_plan_id}
     assert [each["status"] for each in (*during.plans, *during.steps)] == ["running"] * 2
     assert {each["status"] for each in everything(rows)} == {"succeeded"}
     assert [(each["position"], each["result"]) for each in rows.tool_calls] == [
@@ -149,18 +149,18 @@ async def test_calls_inside_a_run_belong_to_it_in_order(tmp_path: Path) -> None:
 async def test_run_whose_block_raises_is_recorded_as_failed_and_raises(
     tmp_path: Path, error: BaseException, status: str, reason: str | None
 ) -> None:
-    places: list[ToolContext] = []
+    contexts: list[ToolContext] = []
 
     async def breaks() -> None:
-        async with on.tools.run("Breaks") as place:
-            places.append(place)
+        async with on.tools.run("Breaks") as context:
+            contexts.append(context)
             await on.tools.call("add", {"a": 1})
             raise error
 
     async with service(tmp_path, add) as on:
         with pytest.raises(type(error)):
             await breaks()
-        rows = await on.rows(places[0].root_plan_id)
+        rows = await on.rows(contexts[0].root_plan_id)
 
     for each in (*rows.plans, *rows.steps):
         assert (each["status"], each["reason"]) == (status, reason)
@@ -168,12 +168,12 @@ async def test_run_whose_block_raises_is_recorded_as_failed_and_raises(
 
 
 async def test_recorded_error_of_a_run_does_not_contain_the_caller(tmp_path: Path) -> None:
-    places: list[ToolContext] = []
+    contexts: list[ToolContext] = []
 
     async def breaks() -> None:
         with identity(token_id="token-zyx"):
-            async with on.tools.run("Breaks") as place:
-                places.append(place)
+            async with on.tools.run("Breaks") as context:
+                contexts.append(context)
                 await on.tools.call("who")
                 raise ValueError("no token-zyx, no user-zyx")
 
@@ -183,7 +183,7 @@ async def test_recorded_error_of_a_run_does_not_contain_the_caller(tmp_path: Pat
     async with service(tmp_path, who, resolve_token=lambda token_id: "user-zyx") as on:
         with pytest.raises(ValueError, match="zyx"):
             await breaks()
-        rows = await on.rows(places[0].root_plan_id)
+        rows = await on.rows(contexts[0].root_plan_id)
 
     assert rows.plans[0]["error"]["message"] == "no [hidden], no [hidden]"
     assert "zyx" not in repr(rows)
@@ -235,14 +235,14 @@ async def test_call_made_after_its_run_ended_is_a_separate_run(tmp_path: Path) -
         return await on.tools.call("add", {"a": 1})
 
     async with service(tmp_path, add) as on:
-        async with on.tools.run("Over") as place:
+        async with on.tools.run("Over") as context:
             task = asyncio.create_task(later(on))
         let_go.set()
         outcome = await task
-        rows = await on.rows(place.root_plan_id)
+        rows = await on.rows(context.root_plan_id)
 
     assert outcome.status == "succeeded"
-    assert outcome.root_plan_id != place.root_plan_id
+    assert outcome.root_plan_id != context.root_plan_id
     assert rows.tool_calls == []
 
 
@@ -254,14 +254,14 @@ async def test_call_with_another_session_within_a_run_is_a_separate_run(tmp_path
         threads.append(context.thread_id)
 
     async with service(tmp_path, look) as on:
-        async with on.tools.run("Mine", session_id="mine") as place:
+        async with on.tools.run("Mine", session_id="mine") as context:
             same = await on.tools.call("look", thread_id="mine")
             unsaid = await on.tools.call("look")
             other = await on.tools.call("look", thread_id="other")
         alone = await on.tools.call("look")
 
-    assert same.root_plan_id == unsaid.root_plan_id == place.root_plan_id
-    assert other.root_plan_id != place.root_plan_id
+    assert same.root_plan_id == unsaid.root_plan_id == context.root_plan_id
+    assert other.root_plan_id != context.root_plan_id
     assert threads == ["mine", "mine", "other", str(alone.root_plan_id)]
 
 
@@ -330,7 +330,7 @@ async def test_run_of_an_abandoned_generator_is_cancelled(
     closed = asyncio.Event()
     async with service(tmp_path, add) as on, asyncio.timeout(PATIENCE):
         caplog.clear()
-        async with on.tools.run("Reader") as place:
+        async with on.tools.run("Reader") as context:
             if is_closed:
                 async with aclosing(lines(on, closed)) as reading:
                     async for _ in reading:
@@ -341,14 +341,14 @@ async def test_run_of_an_abandoned_generator_is_cancelled(
             await closed.wait()
             after = await on.tools.call("add", {"a": 10})
 
-            assert current_tool_context() == place
+            assert current_tool_context() == context
             assert caplog.text + "".join(capfd.readouterr()) == ""
         [root] = {
-            each.root_plan_id for each in on.events if each.root_plan_id != place.root_plan_id
+            each.root_plan_id for each in on.events if each.root_plan_id != context.root_plan_id
         }
         rows = await on.rows(root)
 
-    assert after.root_plan_id == place.root_plan_id
+    assert after.root_plan_id == context.root_plan_id
     assert current_tool_context() is None
     assert [each["status"] for each in rows.tool_calls] == ["succeeded"]
     assert [each["status"] for each in (*rows.plans, *rows.steps)] == ["cancelled"] * 2
@@ -388,19 +388,19 @@ async def test_run_block_cancelled_at_any_turn_ends_its_run(tmp_path: Path) -> N
         turns = 0
         was_cancelled = True
         while was_cancelled:
-            places: list[ToolContext] = []
+            contexts: list[ToolContext] = []
 
-            async def body(places: list[ToolContext]) -> None:
-                async with on.tools.run("Over") as place:
-                    places.append(place)
+            async def body(contexts: list[ToolContext]) -> None:
+                async with on.tools.run("Over") as context:
+                    contexts.append(context)
 
-            running = asyncio.create_task(body(places))
+            running = asyncio.create_task(body(contexts))
             for _ in range(turns):
                 await asyncio.sleep(0)
             running.cancel()
             await asyncio.wait({running})
             was_cancelled = running.cancelled()
-            assert all(each.run.is_over for each in places)  # type: ignore[attr-defined]
+            assert all(each.run.is_over for each in contexts)  # type: ignore[attr-defined]
             turns += 1
 
     assert turns > 3

@@ -145,12 +145,12 @@ def _value_changed(body: bytes, chance: random.Random) -> bytes:
     """Change one value in a JSON text, or one key; text that is none gets other bytes."""
     try:
         whole = json.loads(body)
-        places = list(_places(whole))
+        slots = list(_places(whole))
     except (ValueError, RecursionError):
         return _bytes_changed(body, chance)
-    if not places:
+    if not slots:
         return json.dumps(chance.choice(HOSTILE)).encode()
-    holder, key = chance.choice(places)
+    holder, key = chance.choice(slots)
     match chance.randrange(6):
         case 0 if isinstance(holder, dict):
             del holder[key]
@@ -159,7 +159,7 @@ def _value_changed(body: bytes, chance: random.Random) -> bytes:
         case 2 if isinstance(holder, list):
             holder[key:key] = [holder[key]] * chance.choice((1, 2, 50))
         case 3:
-            other_holder, other_key = chance.choice(places)
+            other_holder, other_key = chance.choice(slots)
             holder[key] = json.loads(json.dumps(other_holder[other_key]))
         case _:
             holder[key] = chance.choice(HOSTILE)

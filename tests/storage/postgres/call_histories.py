@@ -125,12 +125,12 @@ def _event(draw: st.DrawFn, run: int | None) -> Event:
     of = draw(runs) if run is None else run
     number, at = draw(calls), ago(draw(quarters))
     root, call = _id(1, of), _id(4, of, number)
-    place: dict[str, Any] = {
+    ids: dict[str, Any] = {
         "root_plan_id": root,
         "plan_id": root,
         "recorder_id": _id(6, draw(st.integers(0, 1))),
     }
-    in_step = {**place, "step_id": _id(2, of)}
+    in_step = {**ids, "step_id": _id(2, of)}
     match draw(st.sampled_from(["started", "finished", "chosen", "opened", "opened"])):
         case "started":
             kind = draw(st.sampled_from([None, "FUNCTION", "SUBPLAN"]))
@@ -153,7 +153,7 @@ def _event(draw: st.DrawFn, run: int | None) -> Event:
                 status=Status.SUCCEEDED,
                 tool_calls=(chosen,),
             )
-    sub_plan = {**place, "plan_id": _id(5, of, draw(st.integers(0, 1)))}
+    sub_plan = {**ids, "plan_id": _id(5, of, draw(st.integers(0, 1)))}
     return PlanStarted(at=at, **sub_plan, parent_plan_id=root, tool_call_id=call, depth=1)
 
 

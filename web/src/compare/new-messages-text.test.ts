@@ -30,5 +30,7 @@ test('JSON within messages has one form', () => {
 })
 
 test('the ids of calls are left out', () => {
-  expect(newMessagesText([result('a', '78')], null)).toBe(newMessagesText([result('b', '78')], null))
+  expect(newMessagesText([result('a', '78')], null)).toBe(
+    newMessagesText([result('b', '78')], null),
+  )
 })

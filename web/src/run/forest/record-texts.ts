@@ -52,7 +52,10 @@ export function gistOf(row: Row): string {
   switch (record.kind) {
     case 'plan': {
       const asked = record.title ?? record.userRequest
-      return joined(excerpt(asked === record.agentName ? record.userRequest : asked), outcome(record))
+      return joined(
+        excerpt(asked === record.agentName ? record.userRequest : asked),
+        outcome(record),
+      )
     }
     case 'step':
       return joined(excerpt(record.request), outcome(record))
