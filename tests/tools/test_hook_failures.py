@@ -56,8 +56,8 @@ async def test_system_exit_and_keyboard_interrupt_in_a_tool_fail_only_the_call(
     async with service(tmp_path, *tools) as on:
         for name, kind in raised.items():
             outcome = await on.tools.call(name)
-            error = outcome.error and (outcome.error.type, outcome.error.message)
-            got = (str(outcome.status), outcome.reason, error, len(on.endings(outcome)))
+            failure = outcome.error and (outcome.error.type, outcome.error.message)
+            got = (str(outcome.status), outcome.reason, failure, len(on.endings(outcome)))
             expected = ("failed", "tool_error", (kind, "3"), 1)
             if got != expected:
                 failures.append(f"{name}: expected {expected}, got {got}")
