@@ -412,8 +412,7 @@ class Work:
 
 # --- Plans, steps, think-acts and tool calls, recorded by hand.
 #
-# Their base class is in `tracer.client.work`. The methods of `tracer.client.tracing.Tracing` create
-# them.
+# The methods of `tracer.client.tracing.Tracing` create them.
 
 
 class Plan(Work):

@@ -299,7 +299,7 @@ def _json_text(value: Any) -> str:
 
 
 class MemorySessions:
-    """`tracer.records.sessions.SessionStates` over a dictionary."""
+    """`SessionStates` over a dictionary."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}  # as text, which callers cannot change

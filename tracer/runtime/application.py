@@ -75,8 +75,7 @@ class Agent(CallingAgent):
     name: str = "agent"
     instructions: str = ""
     """The agent's purpose and way of working, in the system message for the model. `{placeholders}`
-    are filled in at each run (`tracer.runtime.application`) unless `resolve_in_context` is
-    false."""
+    are filled in at each run unless `resolve_in_context` is false."""
     tools: Sequence[Tool | Toolkit | str] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
@@ -502,7 +501,7 @@ class Application:
     of their own (`User.time_zone`)."""
     history_characters: int = HISTORY_CHARACTERS
     """The largest number of characters of a session's earlier messages and answers that an agent
-    receives (`tracer.runtime.application`). 0: no history."""
+    receives. 0: no history."""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     """The budget of a run, including its sub-plans."""
     max_parallel_calls: int | None = None

@@ -69,7 +69,7 @@ class WriteRedactor:
         return stored
 
     def conversation(self, key: str) -> str:
-        """Return the key of a conversation (`active_run.conversation_of`), masked.
+        """Return the key of a conversation (`tracer.tools.run.conversation_of`), masked.
 
         Only the session id in the key is masked. If the digest of the caller were masked too,
         different callers with secret session ids would share a conversation.

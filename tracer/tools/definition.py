@@ -697,7 +697,7 @@ class Toolkit:
         Args:
             function: A tool, a function, or a method of this toolkit. `self` is not shown to the
                 model.
-            options: Options of the tool; see `tracer.tools.definition.tool`.
+            options: Options of the tool; see `tool`.
 
         Raises:
             RegistrationError: The toolkit has a tool of this name, the function cannot be a tool,

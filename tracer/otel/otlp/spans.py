@@ -139,7 +139,7 @@ def _add_own_messages() -> Iterable[Any]:
 
 
 StoredMessage: Any
-"""A stored message (`tracer.otel.otlp.spans`): `TracesData` with `ResourceLogs` in field 2."""
+"""A stored message: `TracesData` with `ResourceLogs` in field 2."""
 StoredParts: Any
 """A stored message whose resources are not parsed, but bytes."""
 Group: Any
@@ -422,7 +422,7 @@ def encode_protobuf(spans: Iterable[Span]) -> bytes:
 
 
 def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
-    """Yield a stored message (`tracer.otel.otlp.spans`) in parts: one span or log record each.
+    """Yield a stored message in parts: one span or log record each.
 
     Programs that parse the message as `TracesData` skip the log records.
     """

@@ -55,7 +55,7 @@ DUE_AT_ONCE = 500
 """How many due runs are listed at a time."""
 
 HEAVY_BYTES = 6_000_000
-"""A run with more uncompressed bytes of spans is heavy, too. See `projection_sql.TAKES_HEAVY`."""
+"""A run with more uncompressed bytes of spans is heavy, too. See `projection_rows.TAKES_HEAVY`."""
 
 log = get_logger(__name__)
 
@@ -265,7 +265,7 @@ class Projector:
         """Return the projection of a run, with the log records of sessions that it newly names.
 
         Raises:
-            Exception: See `projection_writer.computed`.
+            Exception: See `projection_rows.computed`.
         """
         projection = computed(attempt, stored, prices)
         new = {UUID(bytes=each) for each in projection.rows.sessions} - stored.of_sessions.keys()

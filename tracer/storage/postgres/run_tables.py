@@ -243,7 +243,7 @@ class _Figures(TableRow):
     failed_at: datetime | None = None
     """When the latest failed call ended, or started if it has no end; null if no call failed."""
     buckets: list[int] = Field(sa_type=ARRAY(SmallInteger))
-    """The histogram's bucket numbers, ascending. See `duration_buckets.py`."""
+    """The histogram's bucket numbers, ascending; see `rollups`."""
     bucket_counts: list[int] = Field(sa_type=ARRAY(BigInteger))
     """The number of durations in each bucket."""
     own_buckets: list[int] | None = Field(default=None, sa_type=ARRAY(SmallInteger))

@@ -29,8 +29,8 @@ from tracer.storage.postgres.pool import (
 #
 # Row-level security isolates projects even if a query has no condition on the project. It is set up
 # from the table definitions after every migration, so a new table with a `project_id` is included.
-# It does not apply to the tables' owner. So the owner becomes `tracer_program` for each transaction
-# (`tracer.storage.postgres.session`).
+# It does not apply to the tables' owner. So the owner becomes `tracer_program` for each
+# transaction.
 
 PROGRAM_ROLE = "tracer_program"
 POLICY = "of_its_project"
@@ -228,9 +228,8 @@ def _try(connection: Connection, statement: str) -> None:
 
 # --- Transactions that see only one project, even if a query has no condition on the project.
 #
-# Each transaction starts by assuming the role of row-level security
-# (`tracer.storage.postgres.session`), and by setting the project. Both end with the transaction, so
-# that a pooler can reuse the connection.
+# Each transaction starts by assuming the role of row-level security, and by
+# setting the project. Both end with the transaction, so that a pooler can reuse the connection.
 
 T = TypeVar("T")
 

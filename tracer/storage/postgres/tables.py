@@ -222,8 +222,8 @@ class SessionStateRow(TableRow, table=True):
 # Every key of a record contains `project_id` and `root_plan_id`. So Citus stores a run on one
 # worker, and no reference can cross projects or runs. For Citus, the schema also has no triggers,
 # no sequences, and no unique constraints without `root_plan_id`. Exceptions are sessions, the
-# leases of recorders, and the reference tables of `tracer.storage.postgres.tables`. The foreign
-# keys are deferred: a batch writes its records kind by kind, and plans, steps and calls refer to
+# leases of recorders, and the reference tables below. The foreign keys
+# are deferred: a batch writes its records kind by kind, and plans, steps and calls refer to
 # each other in a circle.
 #
 # `migrations/` makes these tables; a test compares both in the catalog.

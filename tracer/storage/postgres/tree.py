@@ -27,7 +27,7 @@ from tracer.text import PREVIEW_BYTES, preview
 
 # --- Read the rows of a tree from Postgres: five queries, and one more for a sub-plan.
 #
-# Runs in a worker thread (`project_session.read_many`).
+# Runs in a worker thread (`session.in_snapshot`).
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 

@@ -26,8 +26,8 @@ from tracer.store import TraceReader
 # --- Notifications between processes, by Postgres's NOTIFY: runs that changed, and runs to project.
 #
 # They are sent after the commit, never within it: transactions that notify wait for each other's
-# commits. A lost notification only causes a delay: runs are polled as well
-# (`tracer.storage.postgres.watch`), and projectors check for due runs once a second.
+# commits. A lost notification only causes a delay: watched runs are polled as well, and projectors
+# check for due runs once a second.
 
 OnRuns = Callable[[Collection[UUID]], None]
 """A callback that receives run ids: runs that were written, or runs with newly accepted spans."""
@@ -197,9 +197,9 @@ async def _keep_listening(url: str, sender: str, watch: Watching) -> None:
 
 # --- Watching runs: which runs are watched in this process, and when their watchers are woken.
 #
-# A watcher is woken at once if this process writes to the run, soon if another process notifies
-# (`tracer.storage.postgres.watch`), and in any case within a second: one query a second reads the
-# revisions of all watched runs. A watcher only learns that something may have changed.
+# A watcher is woken at once if this process writes to the run, soon if another process notifies,
+# and in any case within a second: one query a second reads the revisions of all watched runs. A
+# watcher only learns that something may have changed.
 
 POLL_SECONDS = 1.0
 

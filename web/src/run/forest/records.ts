@@ -1,7 +1,10 @@
 /** A run's records in a flat map, kept up to date by the changes of its stream. */
 import type { Kind, PlanNode, RunChanges, TreeNode } from '../../api/shapes'
 
-/** By kind and id. A record's own lists of children are never read: children name their parents. */
+/**
+ * By kind and id. The tree that was read at first is flattened; from then on children name their
+ * parents, and a record's own lists of children are not read.
+ */
 export type Records = Map<string, TreeNode>
 
 export function recordId(record: TreeNode): string {
