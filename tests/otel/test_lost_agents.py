@@ -45,6 +45,18 @@ def test_orphan_agent_is_linked_by_time_to_the_only_call() -> None:
     assert outline(run)[2:4] == ["    call ask None", "      plan b (inferred)"]
 
 
+def test_agent_below_an_agent_is_not_linked_by_time_to_the_call_of_another_agent() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "ask", parent=1, at=(1, 9)),
+        agent(3, "b", parent=2, at=(1, 9)),
+        tool(4, "search", parent=3, at=(2, 8)),
+        agent(5, "c", parent=1, at=(3, 7)),
+    )
+
+    assert outline(run)[-2:] == ["    plan c", "      step c"]
+
+
 def test_agent_whose_parent_may_arrive_is_not_linked_by_time() -> None:
     run = projection_of(
         agent(1, "a"), tool(2, "x", parent=1, at=(1, 9)), agent(3, "b", parent=99, at=(2, 8))

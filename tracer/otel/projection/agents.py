@@ -509,6 +509,8 @@ def _join_by_time(agents: Agents, late: list[AgentWork], nesting: _SubtreeInterv
             # A caller with the same name is a parallel run of the same agent.
             if (caller := agents.of[call]) is None or names[caller] is None or names[caller] != name
         ]
+        if agent.opener is not None:  # a parent outranks time
+            running = [call for call in running if _may_transfer(agents.of[call], agent)]
         candidates = nesting.nearest(agent, nesting.numbered(running))
         if len(candidates) == 1:
             agent.inferred, agent.evidence = candidates[0], BY_TIME
