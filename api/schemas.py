@@ -300,6 +300,7 @@ class PlanWithParent(PlanSchema):
         startedAt="2026-11-21T22:21:53.1Z",
         finishedAt="2026-11-21T22:21:55.2Z",
         durationMs=2100.0,
+        clockShiftUs=None,
         abandonedAt=None,
         recordedAt="2026-11-21T22:21:53.11Z",
         recorderId=None,

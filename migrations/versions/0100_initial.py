@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0103"
+revision = "0104"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -152,6 +152,7 @@ CREATE TABLE plan_execution_record (
     masked text[],
     digest bigint,
     follows_provider_call_id text,
+    clock_shift_us bigint,
     PRIMARY KEY (plan_id, root_plan_id, project_id),
     CONSTRAINT root_plan_id_refers_to_run
         FOREIGN KEY (project_id, root_plan_id)
@@ -206,6 +207,7 @@ CREATE TABLE agent_execution_record (
     error_stack text,
     masked text[],
     digest bigint,
+    clock_shift_us bigint,
     PRIMARY KEY (step_id, root_plan_id, project_id),
     CONSTRAINT plan_id_refers_to_plan_execution_record
         FOREIGN KEY (project_id, root_plan_id, plan_id)
@@ -258,6 +260,7 @@ CREATE TABLE think_act_record (
     first_token_at timestamptz,
     inferred boolean NOT NULL DEFAULT false,
     inferred_from text,
+    clock_shift_us bigint,
     PRIMARY KEY (think_act_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)
@@ -307,6 +310,7 @@ CREATE TABLE act_tool_info (
     masked text[],
     digest bigint,
     continued_plan_id uuid,
+    clock_shift_us bigint,
     PRIMARY KEY (tool_call_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)

@@ -35,6 +35,7 @@ def made(
     events: list[dict[str, Any]] | None = None,
     kind: int = 1,
     flags: int = 0,
+    resource: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a span as OTLP/JSON.
 
@@ -49,9 +50,11 @@ def made(
         events: Its events, with `name` and `attributes`.
         kind: Its kind as a number.
         flags: What it states about its parent: 0x100 for the same process, 0x300 for another.
+        resource: The attributes of its resource.
     """
     start, end = at
     return {
+        **({} if resource is None else {"resource": resource}),
         "scope": scope,
         "traceId": TRACE_ID,
         "spanId": f"{number:016x}",

@@ -88,6 +88,13 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     duration_ms: Annotated[
         float | None, Meta(description="The duration in milliseconds; null while it is open.")
     ]
+    clock_shift_us: Annotated[
+        int | None,
+        Meta(
+            description="The microseconds that were added to the recorded times, because the "
+            "clock of its process disagreed with that of its caller; null if none were added."
+        ),
+    ]
     position: int | None
     masked: list[str] | None
     error: RowError | None

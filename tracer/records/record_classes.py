@@ -173,6 +173,14 @@ class Outcome(_Fields):
     """The stack trace of the error; null if none was recorded."""
 
 
+class Shifted(_Fields):
+    """Whether the times of the record were corrected."""
+
+    clock_shift_us: Int64 | None = None
+    """The microseconds that were added to its recorded times, because the clock of its process
+    disagreed with that of its caller; null if none were added."""
+
+
 class Inferred(_Fields):
     """Whether the record and the link to its parent were recorded or inferred."""
 
@@ -182,7 +190,7 @@ class Inferred(_Fields):
     """The evidence for the reconstruction."""
 
 
-class PlanExecutionRecord(Record, Outcome, Inferred):
+class PlanExecutionRecord(Record, Outcome, Shifted, Inferred):
     """An agent's task: the root plan of a run, or a sub-plan."""
 
     plan_id: UUID
@@ -213,7 +221,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """The outcome of the plan, as text."""
 
 
-class AgentExecutionRecord(Record, Outcome):
+class AgentExecutionRecord(Record, Outcome, Shifted):
     """A step: one item of a plan, executed by one agent."""
 
     step_id: UUID
@@ -230,7 +238,7 @@ class AgentExecutionRecord(Record, Outcome):
     """The agent's final answer."""
 
 
-class ThinkActRecord(Record, Outcome, Inferred):
+class ThinkActRecord(Record, Outcome, Shifted, Inferred):
     """A think-act: one model request and the tool calls that it requests."""
 
     think_act_id: UUID
@@ -275,7 +283,7 @@ class ThinkActRecord(Record, Outcome, Inferred):
     """When the first token of the answer arrived."""
 
 
-class ActToolInfo(Record, Outcome, Inferred):
+class ActToolInfo(Record, Outcome, Shifted, Inferred):
     """One tool call: one request to run one tool."""
 
     tool_call_id: UUID

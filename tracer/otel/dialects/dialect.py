@@ -224,6 +224,9 @@ class SlimSpan:
     """The id of the parent, if the parent has not arrived."""
     inferred: str | None = None
     """The evidence, if the parent was inferred. None if span ids identify the parent."""
+    shift: int = 0
+    """The nanoseconds that were added to the recorded times, because the clock of the span's
+    process disagreed with that of its caller."""
     facts: SpanFacts = WRAPPER
     """The fields that the dialect read from the span. They change when spans are merged."""
     above: SlimSpan | None = None

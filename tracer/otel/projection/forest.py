@@ -41,6 +41,7 @@ from tracer.otel.otlp.spans import (
     session_run_id,
     stored,
 )
+from tracer.otel.projection.clocks import correct_clocks
 from tracer.records import Reason, Status
 from tracer.records.arguments import Canonical, parsed
 from tracer.records.masks import MASK
@@ -220,11 +221,13 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     _link_parents(spans, standing, twins)
     _correct_times(spans)
     _read(spans, newest)
+    spans = complete_run(spans, logs)
+    correct_clocks(spans, newest)
     return RunSpans(
         trace_id=_run_id(newest, logs),
         is_of_session=not newest and not any(any(record.trace_id) for record in logs),
         sessions=sessions,
-        spans=complete_run(spans, logs),
+        spans=spans,
         versions=versions,
         announced=announced,
         may_hold_masks=may_hold_masks,

@@ -69,7 +69,7 @@ Row = tuple[Any, ...]
 PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(
         field
-        for field in (*RULES[kind].fields, "inferred", "inferred_from")
+        for field in (*RULES[kind].fields, "inferred", "inferred_from", "clock_shift_us")
         if field in record.model_fields
     )
     for kind, record in RECORDS.items()
@@ -233,9 +233,9 @@ def _record_layout(kind: Kind, *names: str) -> Callable[[Row], Row]:
 
 _LIFECYCLE = (
     *("started_at", "status", "finished_at"),
-    *("reason", "error_type", "error_message", "error_stack"),
+    *("reason", "error_type", "error_message", "error_stack", "clock_shift_us"),
 )
-_PLACEHOLDER: Row = (None, Status.UNKNOWN, None, None, None, None, None)
+_PLACEHOLDER: Row = (None, Status.UNKNOWN, None, None, None, None, None, None)
 
 _plan_row = _record_layout(
     Kind.PLAN,
@@ -334,18 +334,18 @@ def _microseconds(nanoseconds: int) -> int | None:
 
 
 def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Row:
-    """Return the start, status, end, reason and error of a span's work (`_LIFECYCLE`).
+    """Return the start, status, end, reason, error and clock shift of a span (`_LIFECYCLE`).
 
     Args:
         span: The span. If it has no end, the work is running.
         failure: The reason to store if the work failed.
         has_failed: Whether the work failed even if the span's status is not an error.
     """
-    start, end = _microseconds(span.start), _microseconds(span.end)
+    start, end, shift = map(_microseconds, (span.start, span.end, span.shift))
     if end is None:
-        return start, Status.RUNNING, None, None, None, None, None
+        return start, Status.RUNNING, None, None, None, None, None, shift
     status, reason, *error = ending_of(span, failure, has_failed)
-    return start, status, end, reason, *error
+    return start, status, end, reason, *error, shift
 
 
 class _Top(NamedTuple):
@@ -580,7 +580,7 @@ class _Projection:
         top = self._top()
         lifecycle, texts, position = top.lifecycle, (top.agent_name, top.request, top.answer), 0
         if self._root_agent is not None:
-            lifecycle = (*lifecycle[:3], None, None, None, None)
+            lifecycle = (*lifecycle[:3], None, None, None, None, None)
             texts = None, None, None
             position = 1
         self._rows[Kind.STEP][self._root_step_id] = _step_row(
@@ -629,7 +629,7 @@ class _Projection:
         has_failed = any(span.end and ending_of(span).status is Status.FAILED for span in tops)
         status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
         end = None if is_open else _microseconds(max(span.end for span in spans))
-        lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None
+        lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None, None
         return _Top(lifecycle, stored(spans[0].name), None, stored(request), stored(answer))
 
     # --- Rounds and tool calls -------------------------------------------------------------------
@@ -689,10 +689,10 @@ class _Projection:
             call_id = record_ids(self._root_id, Kind.TOOL_CALL)(id_of_chosen(model, number))
             if (index := self._later.get(model.span_id, 0)) > 0:
                 self._later_executed[call_id] = index
-            end = _microseconds(work.span.end)
+            end, shift = _microseconds(work.span.end), _microseconds(work.span.shift)
             self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
                 (
-                    *(None, Status.CANCELLED, end, reason.value, None, None, None),
+                    *(None, Status.CANCELLED, end, reason.value, None, None, None, shift),
                     *(step_id, model.record_id, None, position),
                     *(stored(requested.call_id), stored(requested.name), None),
                     *(within_depth(stored(requested.arguments)), None, False, None, None),
@@ -703,8 +703,8 @@ class _Projection:
         self, model: SlimSpan, number: int, executed: ExecutedCall, links: Row
     ) -> None:
         """Add the row of a tool call that the provider executed while a model answered."""
-        start, status, end, *_ = _lifecycle(model)
-        lifecycle = start, status, end, None, None, None, None
+        start, status, end, *_, shift = _lifecycle(model)
+        lifecycle = start, status, end, None, None, None, None, shift
         call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
             model.identity + b"executed" + number.to_bytes(4, "big")
         )
@@ -788,7 +788,7 @@ class _Projection:
         if lifecycle[1] is Status.FAILED:
             self._failures += 1
             if lifecycle[5] is None:
-                lifecycle = (*lifecycle[:5], result, lifecycle[6])
+                lifecycle = (*lifecycle[:5], result, *lifecycle[6:])
         evidence = span.inferred
         if evidence is None and choice is not None and choice.inferred:
             evidence = LATEST_ROUND

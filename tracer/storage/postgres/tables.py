@@ -494,7 +494,8 @@ class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[
     plan_id: UUID = Field(primary_key=True)
 
 
-class StepTable(_Projectable, AgentExecutionRecord, table=True):
+# As above.
+class StepTable(_Projectable, AgentExecutionRecord, table=True):  # type: ignore[misc]
     """A step: one item of a plan, executed by one agent."""
 
     __tablename__ = "agent_execution_record"

@@ -144,7 +144,8 @@ SELECT
     plan.inferred_from,
     run.session_id,
     run.subject,
-    plan.follows_provider_call_id
+    plan.follows_provider_call_id,
+    plan.clock_shift_us
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
     AND run.root_plan_id = plan.root_plan_id
@@ -185,6 +186,8 @@ COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstruct
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
+COMMENT ON COLUMN trace.plans.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -227,7 +230,8 @@ SELECT
     CASE WHEN CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE call.status::text END AS tool_status,
     (extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8 AS tool_duration_ms,
     step.agent_name AS opener_agent_name,
-    plan.follows_provider_call_id
+    plan.follows_provider_call_id,
+    plan.clock_shift_us
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
     AND run.root_plan_id = plan.root_plan_id
@@ -281,6 +285,8 @@ COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
 COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
+COMMENT ON COLUMN trace.sub_plans.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -308,7 +314,8 @@ SELECT
     step.error_stack,
     plan.depth,
     run.session_id,
-    run.subject
+    run.subject,
+    step.clock_shift_us
 FROM agent_execution_record AS step
 JOIN run ON run.project_id = step.project_id
     AND run.root_plan_id = step.root_plan_id
@@ -343,6 +350,8 @@ COMMENT ON COLUMN trace.steps.error_stack IS 'The stack trace of the error; null
 COMMENT ON COLUMN trace.steps.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.steps.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.steps.subject IS 'The person whose data the run contains.';
+COMMENT ON COLUMN trace.steps.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.think_acts WITH (security_invoker) AS
 SELECT
@@ -388,7 +397,8 @@ SELECT
     round.reasoning_tokens,
     round.first_token_at,
     round.inferred,
-    round.inferred_from
+    round.inferred_from,
+    round.clock_shift_us
 FROM think_act_record AS round
 JOIN run ON run.project_id = round.project_id
     AND run.root_plan_id = round.root_plan_id
@@ -444,6 +454,8 @@ COMMENT ON COLUMN trace.think_acts.reasoning_tokens IS 'The output tokens that t
 COMMENT ON COLUMN trace.think_acts.first_token_at IS 'When the first token of the answer arrived.';
 COMMENT ON COLUMN trace.think_acts.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.think_acts.inferred_from IS 'The evidence for the reconstruction.';
+COMMENT ON COLUMN trace.think_acts.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.tool_calls WITH (security_invoker) AS
 SELECT
@@ -490,7 +502,8 @@ SELECT
     plan.depth,
     run.session_id,
     run.subject,
-    call.continued_plan_id
+    call.continued_plan_id,
+    call.clock_shift_us
 FROM act_tool_info AS call
 JOIN run ON run.project_id = call.project_id
     AND run.root_plan_id = call.root_plan_id
@@ -547,6 +560,8 @@ COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan:
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
+COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT

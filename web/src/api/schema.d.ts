@@ -1604,6 +1604,12 @@ export interface components {
              */
             inferredFrom: string | null;
             /**
+             * Clockshiftus
+             * @description The microseconds that were added to its recorded times, because the clock of its process
+             *     disagreed with that of its caller; null if none were added.
+             */
+            clockShiftUs: number | null;
+            /**
              * Rootplanid
              * Format: uuid
              * @description The id of the run, which is the id of its root plan.
@@ -1774,6 +1780,12 @@ export interface components {
              * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
+            /**
+             * Clockshiftus
+             * @description The microseconds that were added to its recorded times, because the clock of its process
+             *     disagreed with that of its caller; null if none were added.
+             */
+            clockShiftUs: number | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -3148,6 +3160,12 @@ export interface components {
              */
             inferredFrom: string | null;
             /**
+             * Clockshiftus
+             * @description The microseconds that were added to its recorded times, because the clock of its process
+             *     disagreed with that of its caller; null if none were added.
+             */
+            clockShiftUs: number | null;
+            /**
              * Rootplanid
              * Format: uuid
              * @description The id of the run, which is the id of its root plan.
@@ -3331,6 +3349,12 @@ export interface components {
              * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
+            /**
+             * Clockshiftus
+             * @description The microseconds that were added to its recorded times, because the clock of its process
+             *     disagreed with that of its caller; null if none were added.
+             */
+            clockShiftUs: number | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -3528,6 +3552,12 @@ export interface components {
              * @description The evidence for the reconstruction.
              */
             inferredFrom: string | null;
+            /**
+             * Clockshiftus
+             * @description The microseconds that were added to its recorded times, because the clock of its process
+             *     disagreed with that of its caller; null if none were added.
+             */
+            clockShiftUs: number | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -4836,6 +4866,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position among the sub-plans of one tool call or step, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -4956,6 +4988,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position among the plan's steps, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5012,6 +5046,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The number of the think-act within the step, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5070,6 +5106,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position in the think-act or in the batch, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5188,6 +5226,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position among the sub-plans of one tool call or step, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5256,6 +5296,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position among the plan's steps, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5301,6 +5343,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The number of the think-act within the step, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
@@ -5354,6 +5398,8 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
+            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            clockShiftUs: number | null;
             /** @description The position in the think-act or in the batch, from 0. */
             position: number | null;
             /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */

@@ -76,6 +76,13 @@ test('an error without a type shows its message, and one without a message its t
   }
 })
 
+test('a record with corrected times says by how much', async () => {
+  const call = toolCall('call', { clockShiftUs: -1_200_000 })
+  const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+  expect(page.text()).toContain('The shown times are the recorded ones −1.2s.')
+})
+
 test('a failed call shows its error and its reason', async () => {
   const call = toolCall('call', {
     status: 'cancelled',

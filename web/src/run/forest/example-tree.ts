@@ -27,6 +27,7 @@ const ALIKE = {
   finishedAt: '2026-11-21T22:21:53.462812Z',
   abandonedAt: null,
   durationMs: 1000,
+  clockShiftUs: null,
   position: 0,
   masked: null,
   revision: 1,
