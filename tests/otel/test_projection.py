@@ -121,12 +121,6 @@ def test_call_that_no_round_chose_is_inferred_to_belong_to_the_latest_round() ->
     ]
 
 
-def test_requested_calls_without_spans_make_no_records() -> None:
-    run = projection_of(agent(1, "a"), chat(2, ("c", "x", "{}"), parent=1))
-
-    assert run.records[Kind.TOOL_CALL] == {}
-
-
 def test_model_inside_a_tool_chooses_no_calls_of_the_agent() -> None:
     run = projection_of(
         agent(1, "a"),
