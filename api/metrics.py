@@ -1,7 +1,8 @@
 """The counters of a server, for Prometheus. `docs/guides/operations.md` lists them.
 
 Clients cannot choose the values of labels, so they cannot make the number of time series grow. The
-values are route templates, methods, statuses and error codes.
+values are route templates, methods, statuses and error codes. The only exception is
+`tracer_unread_spans`, whose label is an instrumentation scope: at most 100 names.
 """
 
 from __future__ import annotations

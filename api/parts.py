@@ -237,6 +237,10 @@ class ProjectionCounts(Protocol):
     def failures(self) -> int:
         """Projections that failed, and projectors that died during one."""
 
+    @property
+    def unread(self) -> Mapping[str, int]:
+        """Spans with token counts that no rule could read, by instrumentation scope."""
+
 
 class BacklogFigures(Protocol):
     """The accepted spans of the whole database that are not projected yet."""

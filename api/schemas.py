@@ -149,6 +149,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "costUsd": 0.0121,
     "unpricedCalls": 0,
     "unreadSpans": 0,
+    "unreadScopes": [],
     "toolCalls": 14,
     "failedCalls": 1,
 }

@@ -93,7 +93,14 @@ async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
             "Projections that failed, and projectors that died during one.",
             parts.projections.failures,
         )
-        metrics.append(failures)
+        unread = Counter(
+            "tracer_unread_spans",
+            "Spans with token counts that no rule could read, by instrumentation scope.",
+            labels=["scope"],
+        )
+        for scope, spans in sorted(parts.projections.unread.items()):
+            unread.add_metric([scope], spans)
+        metrics += [failures, unread]
     if parts.stores is not None:
         metrics += _of_pool(parts.stores.pool_stats())
     if parts.recorder is not None:

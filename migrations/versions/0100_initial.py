@@ -84,6 +84,7 @@ CREATE TABLE run (
     deployment_environment text,
     unpriced_calls bigint NOT NULL DEFAULT 0,
     unread_spans bigint NOT NULL DEFAULT 0,
+    unread_scopes text[],
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND

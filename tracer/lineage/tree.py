@@ -91,8 +91,8 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     clock_shift_us: Annotated[
         int | None,
         Meta(
-            description="The microseconds that were added to the recorded times, because the "
-            "clock of its process disagreed with that of its caller; null if none were added."
+            description="The microseconds added to its recorded times to correct its process's "
+            "clock; null if none."
         ),
     ]
     position: int | None
@@ -489,6 +489,8 @@ class TreeRows:
     """The tool call that opened the requested plan."""
     revision: Revision = UNSTORED
     """The state of the run that was read."""
+    unread_spans: int = 0
+    """The spans of the run that may be model calls of unknown cost (`Run.unread_spans`)."""
 
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNode:
@@ -515,6 +517,9 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
     _add_totals(placed, origin_keys)
     if unplaced:
         top.cumulative = _sum(top.cumulative, [node.cumulative for node in unplaced])
+    if rows.unread_spans and top.plan_id == top.root_plan_id:
+        unread = TreeTotals(unpriced_calls=rows.unread_spans)
+        top.own, top.cumulative = _sum(top.own, [unread]), _sum(top.cumulative, [unread])
     top.failure_origins = origins
     if depth is not None:
         _prune(top, depth)

@@ -160,6 +160,8 @@ class Run(Record, Totals):
     """The environment of the service, such as `production`: `deployment.environment.name`."""
     unread_spans: Int64 = 0
     """The number of spans with token counts that no rule could read. Their costs are unknown."""
+    unread_scopes: list[str] = Field(default_factory=list)
+    """The instrumentation scopes of these spans, sorted; at most ten."""
 
 
 class Outcome(_Fields):
@@ -177,8 +179,7 @@ class Shifted(_Fields):
     """Whether the times of the record were corrected."""
 
     clock_shift_us: Int64 | None = None
-    """The microseconds that were added to its recorded times, because the clock of its process
-    disagreed with that of its caller; null if none were added."""
+    """The microseconds added to its recorded times to correct its process's clock; null if none."""
 
 
 class Inferred(_Fields):

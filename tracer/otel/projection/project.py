@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from hashlib import sha256
@@ -85,7 +85,7 @@ TOTALS = (
 RUN_FIELDS = (
     *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
     *("run_metadata", *SERVICE_ATTRIBUTES, "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
-    "unread_spans",
+    *("unread_spans", "unread_scopes"),
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -111,6 +111,8 @@ class ProjectedRun:
     these runs also belong to this run."""
     is_of_session: bool = False
     """Whether this is a session's own run, which has no records."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """The number of spans with token counts that no rule could read, by scope."""
 
 
 SpanPlace = tuple[Kind, bytes]
@@ -267,7 +269,7 @@ _run_row = _layout(
     RUN_FIELDS,
     RULES[Kind.RUN].union,
     *("session_id", "subject", *SERVICE_ATTRIBUTES, "masked", "is_agent_work"),
-    *(*FROM_ROOT_PLAN, *TOTALS, "unread_spans"),
+    *(*FROM_ROOT_PLAN, *TOTALS, "unread_spans", "unread_scopes"),
 )
 _from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_PLAN))
 
@@ -292,7 +294,8 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
     fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
         {kind: {} for kind in RECORDS}
     )
-    fields |= {"status": Status.UNKNOWN, "is_agent_work": False, "unread_spans": 0}
+    fields |= {"status": Status.UNKNOWN, "is_agent_work": False}
+    fields |= {"unread_spans": 0, "unread_scopes": []}
     return ProjectedRun(
         root_plan_id=run.trace_id,
         run=tuple(_row_value(fields.get(name)) for name in RUN_FIELDS),
@@ -397,7 +400,7 @@ class _Projection:
         usage = find_usage(run.spans)
         self._usage_rounds = {span.span_id: _usage_round(span) for span in usage.agents}
         """The rounds of agents whose spans alone have their usage, by the ids of these spans."""
-        self._unread = usage.unread
+        self._unread = Counter(span.scope for span in usage.unread)
         for call, model in link_to_answers(self._agents):
             if (index := self._later.get(model.span_id, 0)) > 0:
                 self._later = {**self._later, call.span_id: index}
@@ -421,7 +424,7 @@ class _Projection:
         """The number of plans that each tool call or step has started so far, by record id."""
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
-        self._unpriced_calls = len(self._unread)
+        self._unpriced_calls = self._unread.total()
         self._priced: set[bytes] = set()
         self._later_executed: dict[bytes, int] = {}
         self._holders: dict[str, bytes] = {}
@@ -471,7 +474,9 @@ class _Projection:
         if self._may_hold_masks:
             rows = {kind: _with_masks(kind, of_kind) for kind, of_kind in rows.items()}
         return ProjectedRun(
-            self._root_id, self._run_row(), rows, self._count, self._later_records(), self._priced
+            *(self._root_id, self._run_row(), rows, self._count),
+            *(self._later_records(), self._priced),
+            unread=self._unread,
         )
 
     def _later_records(self) -> dict[bytes, int]:
@@ -827,7 +832,10 @@ class _Projection:
                 bool(self._agents.by_id or self._agents.loose),
                 *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
                 *(self._input_tokens, self._output_tokens, self._cost_usd, self._unpriced_calls),
-                *(len(self._rows[Kind.TOOL_CALL]), self._failures, len(self._unread)),
+                *(len(self._rows[Kind.TOOL_CALL]), self._failures, self._unread.total()),
+                _stored_list(scope[:_MOST_OF_A_SCOPE] for scope in sorted(self._unread))[
+                    :_MOST_SCOPES
+                ],
             )
         )
 
@@ -873,6 +881,8 @@ def _first_token(span: SlimSpan) -> int | None:
 
 
 _MOST_SECONDS = 10**6
+_MOST_SCOPES, _MOST_OF_A_SCOPE = 10, 200
+"""How many scopes of unread spans a run names, and how many characters of each."""
 
 
 def _thought(facts: SpanFacts) -> str | None:

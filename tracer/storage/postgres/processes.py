@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import select
 import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Self
 from uuid import UUID
@@ -95,6 +97,8 @@ class Report:
     root_plan_id: str | None = None
     """The run's id, if the group that begins has only one run."""
     failures: int = 0
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """How many spans with token counts no rule could read, by scope."""
 
 
 def keep_projecting(
@@ -149,7 +153,9 @@ def _project_in_turns(
     blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
-        report(Report(False, done.projected, None, done.failures))
+        unread = Counter[str]()
+        _count_scopes(unread, done.unread)
+        report(Report(False, done.projected, None, done.failures, unread))
         if done.projected or done.failures:
             blocked = 0
             continue
@@ -160,6 +166,23 @@ def _project_in_turns(
         else:
             blocked = 0
         _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
+
+
+def _count_scopes(counts: Counter[str], more: Mapping[str, int]) -> None:
+    """Add counts by scope. Unusual names, and those after the first hundred, count as one.
+
+    Args:
+        counts: The counts so far, to which `more` is added.
+        more: The counts to add.
+    """
+    for scope, spans in more.items():
+        is_counted = scope in counts or len(counts) < _MOST_SCOPES
+        counts[scope if is_counted and _SCOPE.fullmatch(scope) else OTHER_SCOPES] += spans
+
+
+_SCOPE = re.compile(r"[\w.@/:+-]{1,100}", re.ASCII)
+_MOST_SCOPES = 100
+OTHER_SCOPES = "other"
 
 
 def _beginning(runs: Sequence[UUID]) -> Report:
@@ -243,12 +266,15 @@ class ProjectionCounts:
     runs: int = 0
     failures: int = 0
     """Projections that failed, and projectors that died or were killed while they worked."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Spans with token counts that no rule could read, by instrumentation scope."""
 
     def add(self, report: Report) -> None:
         """Count what a projector did."""
         if not report.is_begin:
             self.runs += report.runs
             self.failures += report.failures
+            _count_scopes(self.unread, report.unread)
 
 
 @dataclass(frozen=True)

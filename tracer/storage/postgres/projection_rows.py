@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -617,6 +618,8 @@ class Computed:
     packed: dict[Kind, dict[bytes, tuple[bytes, int]]]
     """Each row in the binary format of `COPY` with its digest, by record id."""
     seconds: float
+    unread: Counter[str] = field(default_factory=Counter)
+    """The spans that no rule could read, by scope, without those of the stored projection."""
 
 
 def computed(attempt: Attempt, stored: StoredSpans, prices: OwnPrices = NO_OWN_PRICES) -> Computed:
@@ -665,6 +668,22 @@ def _has_open_records(rows: ProjectedRun) -> bool:
         for kind, of_kind in rows.rows.items()
         for row in of_kind.values()
     )
+
+
+def _added(unread: Counter[str], earlier: int, scopes: Iterable[str]) -> Counter[str]:
+    """Return the unread spans that the stored projection does not count, by scope.
+
+    Args:
+        unread: All unread spans of the run, by scope.
+        earlier: How many of them the stored projection counts.
+        scopes: The scopes of these.
+    """
+    added = Counter(unread)
+    for scope in sorted(scopes):
+        known = min(earlier, unread[scope])
+        added[scope] -= known
+        earlier -= known
+    return +added
 
 
 Digests = dict[UUID, dict[Kind, dict[bytes, int]]]
@@ -716,6 +735,11 @@ class ProjectionWriter:
                 continue  # another projector projected it
             self._keep_costs(project_id, each, known.get(run_id))
             run = fields_of_run(each.rows.run)
+            if each.rows.unread:
+                stored = dict(zip(RUN_FIELDS, shown, strict=True))
+                each.unread = _added(
+                    each.rows.unread, stored["unread_spans"], stored["unread_scopes"]
+                )
             is_changed = error is not None or any(
                 run[name] != value
                 for name, value in zip(RUN_FIELDS, shown, strict=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,8 @@ class Round:
     """How many projections failed."""
     seconds: float = 0.0
     """The time that the projections took."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """How many spans with token counts no rule could read, by scope; each is counted once."""
     next_due_in: float | None = None
     """Seconds until the next pending run is due; None if none is pending."""
 
@@ -101,6 +104,7 @@ class Round:
             self.spans + other.spans,
             self.failures + other.failures,
             self.seconds + other.seconds,
+            self.unread + other.unread,
             other.next_due_in,
         )
 
@@ -347,7 +351,12 @@ class Projector:
         written = self._write_each(project_id, group, now, failures)
         if failures:
             self._note_failures(project_id, failures, now)
-        return Round(len(written), sum(each.rows.spans for each in written), len(failures))
+        return Round(
+            len(written),
+            sum(each.rows.spans for each in written),
+            len(failures),
+            unread=sum((each.unread for each in written), Counter[str]()),
+        )
 
     def _wake_runs(self, project_id: int, sessions: list[UUID]) -> None:
         """Make the runs that name these sessions pending.

@@ -9,7 +9,6 @@ from psycopg.rows import dict_row
 
 from tracer.errors import BadRequest
 from tracer.records import ABANDONED, Kind, Status
-from tracer.records.merge import RULES
 from tracer.records.record_classes import ALL_RECORDS, Record
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.run_tables import abandoned_at
@@ -28,11 +27,11 @@ def columns(record: type[Record]) -> str:
 
 def expressions(kind: Kind) -> dict[str, str]:
     """Return the SQL of each field of a record."""
-    return (
-        {name: name for name in ALL_RECORDS[kind].model_fields}
-        | {"abandoned_at": abandoned_at(TABLES[kind])}
-        | {name: f"coalesce({name}, '{{}}')" for name in RULES[kind].union}
-    )
+    fields = ALL_RECORDS[kind].model_fields
+    return {
+        name: f"coalesce({name}, '{{}}')" if field.annotation == list[str] else name
+        for name, field in fields.items()
+    } | {"abandoned_at": abandoned_at(TABLES[kind])}
 
 
 def named(columns: dict[str, str]) -> str:

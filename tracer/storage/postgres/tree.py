@@ -114,7 +114,7 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
 
 _FIND = f"""
-SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
+SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
 WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
@@ -201,7 +201,7 @@ def read_tree(
         if run is None:
             raise RecordNotFound("plan", plan_id)
         return TreeRows([unknown_plan(plan_id)], revision=Revision(plan_id, *run))
-    run_id, opener_id, number, recorded_at = row
+    run_id, opener_id, number, recorded_at, unread = row
     parameters |= {"run": run_id, "opener": opener_id}
     if run_id != plan_id:
         below = connection.execute(_PLANS_BELOW, parameters).fetchall()
@@ -214,6 +214,7 @@ def read_tree(
         think_acts=rows[Kind.THINK_ACT],
         tool_calls=rows[Kind.TOOL_CALL],
         revision=Revision(run_id, number, recorded_at),
+        unread_spans=unread,
     )
     if opener_id is not None:
         _take_opener_out(tree, str(opener_id))

@@ -71,7 +71,8 @@ SELECT
     run.service_version,
     run.deployment_environment,
     run.unpriced_calls,
-    run.unread_spans
+    run.unread_spans,
+    coalesce(run.unread_scopes, '{}') AS unread_scopes
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -108,6 +109,7 @@ COMMENT ON COLUMN trace.runs.service_version IS 'The version of the service: `se
 COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the service, such as `production`: `deployment.environment.name`.';
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
+COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -186,7 +188,7 @@ COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstruct
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
-COMMENT ON COLUMN trace.plans.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+COMMENT ON COLUMN trace.plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
@@ -285,7 +287,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
 COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
-COMMENT ON COLUMN trace.sub_plans.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+COMMENT ON COLUMN trace.sub_plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
@@ -350,7 +352,7 @@ COMMENT ON COLUMN trace.steps.error_stack IS 'The stack trace of the error; null
 COMMENT ON COLUMN trace.steps.depth IS 'The number of plans above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.steps.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.steps.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.steps.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+COMMENT ON COLUMN trace.steps.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.think_acts WITH (security_invoker) AS
@@ -454,7 +456,7 @@ COMMENT ON COLUMN trace.think_acts.reasoning_tokens IS 'The output tokens that t
 COMMENT ON COLUMN trace.think_acts.first_token_at IS 'When the first token of the answer arrived.';
 COMMENT ON COLUMN trace.think_acts.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.think_acts.inferred_from IS 'The evidence for the reconstruction.';
-COMMENT ON COLUMN trace.think_acts.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+COMMENT ON COLUMN trace.think_acts.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.tool_calls WITH (security_invoker) AS
@@ -560,7 +562,7 @@ COMMENT ON COLUMN trace.tool_calls.depth IS 'The number of plans above its plan:
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
-COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds that were added to its recorded times, because the clock of its process
+COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS

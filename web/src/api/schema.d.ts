@@ -1605,8 +1605,7 @@ export interface components {
             inferredFrom: string | null;
             /**
              * Clockshiftus
-             * @description The microseconds that were added to its recorded times, because the clock of its process
-             *     disagreed with that of its caller; null if none were added.
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
              */
             clockShiftUs: number | null;
             /**
@@ -1782,8 +1781,7 @@ export interface components {
             inferredFrom: string | null;
             /**
              * Clockshiftus
-             * @description The microseconds that were added to its recorded times, because the clock of its process
-             *     disagreed with that of its caller; null if none were added.
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
              */
             clockShiftUs: number | null;
             /**
@@ -2261,6 +2259,7 @@ export interface components {
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
+         *       "unreadScopes": [],
          *       "unreadSpans": 0
          *     }
          */
@@ -2418,6 +2417,11 @@ export interface components {
              */
             unreadSpans: number;
             /**
+             * Unreadscopes
+             * @description The instrumentation scopes of these spans, sorted; at most ten.
+             */
+            unreadScopes: string[];
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2522,6 +2526,7 @@ export interface components {
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
+         *       "unreadScopes": [],
          *       "unreadSpans": 0
          *     }
          */
@@ -2679,6 +2684,11 @@ export interface components {
              */
             unreadSpans: number;
             /**
+             * Unreadscopes
+             * @description The instrumentation scopes of these spans, sorted; at most ten.
+             */
+            unreadScopes: string[];
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2763,6 +2773,7 @@ export interface components {
          *       "title": "Weekly health review",
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
+         *       "unreadScopes": [],
          *       "unreadSpans": 0
          *     }
          */
@@ -2919,6 +2930,11 @@ export interface components {
              * @default 0
              */
             unreadSpans: number;
+            /**
+             * Unreadscopes
+             * @description The instrumentation scopes of these spans, sorted; at most ten.
+             */
+            unreadScopes: string[];
             /**
              * Request
              * @description The first 300 characters of the question.
@@ -3161,8 +3177,7 @@ export interface components {
             inferredFrom: string | null;
             /**
              * Clockshiftus
-             * @description The microseconds that were added to its recorded times, because the clock of its process
-             *     disagreed with that of its caller; null if none were added.
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
              */
             clockShiftUs: number | null;
             /**
@@ -3351,8 +3366,7 @@ export interface components {
             inferredFrom: string | null;
             /**
              * Clockshiftus
-             * @description The microseconds that were added to its recorded times, because the clock of its process
-             *     disagreed with that of its caller; null if none were added.
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
              */
             clockShiftUs: number | null;
             /**
@@ -3554,8 +3568,7 @@ export interface components {
             inferredFrom: string | null;
             /**
              * Clockshiftus
-             * @description The microseconds that were added to its recorded times, because the clock of its process
-             *     disagreed with that of its caller; null if none were added.
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
              */
             clockShiftUs: number | null;
             /**
@@ -4866,7 +4879,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position among the sub-plans of one tool call or step, from 0. */
             position: number | null;
@@ -4988,7 +5001,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position among the plan's steps, from 0. */
             position: number | null;
@@ -5046,7 +5059,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The number of the think-act within the step, from 0. */
             position: number | null;
@@ -5106,7 +5119,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position in the think-act or in the batch, from 0. */
             position: number | null;
@@ -5226,7 +5239,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position among the sub-plans of one tool call or step, from 0. */
             position: number | null;
@@ -5296,7 +5309,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position among the plan's steps, from 0. */
             position: number | null;
@@ -5343,7 +5356,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The number of the think-act within the step, from 0. */
             position: number | null;
@@ -5398,7 +5411,7 @@ export interface components {
             abandonedAt: string | null;
             /** @description The duration in milliseconds; null while it is open. */
             durationMs: number | null;
-            /** @description The microseconds that were added to the recorded times, because the clock of its process disagreed with that of its caller; null if none were added. */
+            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
             clockShiftUs: number | null;
             /** @description The position in the think-act or in the batch, from 0. */
             position: number | null;

@@ -12,13 +12,15 @@ import {
   type UnplacedRow,
 } from './rows'
 import { extentOf, spanOf } from './spans'
-import { NO_TOTALS, totalsOf } from './totals'
+import { NO_TOTALS, totalsOf, withUnpriced } from './totals'
 
 /**
  * Turns records into rows. Each row hangs under the first of its named parents that exists; rows
  * without one, and one of each circle, hang under a heading. No recursion: runs may nest deeply.
+ *
+ * @param unreadSpans How many model calls of unknown cost the run has without records.
  */
-export function buildForest(records: Records, rootPlanId: string): Forest {
+export function buildForest(records: Records, rootPlanId: string, unreadSpans = 0): Forest {
   const rows = new Map<string, RecordRow>()
   for (const [key, record] of records) rows.set(key, newRow(record))
   const root = rows.get(`plan:${rootPlanId}`)
@@ -50,7 +52,10 @@ export function buildForest(records: Records, rootPlanId: string): Forest {
     for (const row of loose) row.parent = heading
     tops.push(heading)
   }
-  return finish(tops)
+  const forest = finish(tops)
+  root.own = withUnpriced(root.own, unreadSpans)
+  root.cumulative = withUnpriced(root.cumulative, unreadSpans)
+  return forest
 }
 
 const NONE: readonly RecordRow[] = []

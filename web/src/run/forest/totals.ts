@@ -51,6 +51,13 @@ function add(sums: NodeTotals, more: NodeTotals) {
   sums.failures += more.failures
 }
 
+/** The same totals with more model calls of unknown cost. */
+export function withUnpriced(totals: NodeTotals, calls: number): NodeTotals {
+  if (calls === 0) return totals
+  const unpricedCalls = totals.unpricedCalls + calls
+  return { ...totals, unpricedCalls, costUsd: totals.costUsd || null }
+}
+
 export const NO_TOTALS: NodeTotals = {
   inputTokens: 0,
   outputTokens: 0,

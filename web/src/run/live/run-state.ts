@@ -39,6 +39,7 @@ export function useRun(rootPlanId: string) {
   /** The known records; null before the first answer. */
   let records: Records | null = null
   let rootId = rootPlanId
+  let unreadSpans = 0
   let mustRead = false
   /** Since when the server is known to have what the stream did not bring yet. */
   let behindSince: number | null = null
@@ -61,7 +62,7 @@ export function useRun(rootPlanId: string) {
   /** However many changes arrive in a frame, the forest is built once. */
   const drawing = useRafFn(
     () => {
-      if (records) forest.value = buildForest(records, rootId)
+      if (records) forest.value = buildForest(records, rootId, unreadSpans)
     },
     { immediate: false, once: true },
   )
@@ -96,6 +97,7 @@ export function useRun(rootPlanId: string) {
     const first = ahead?.tree ?? null
     const answer = await (ahead?.run ?? readRun(rootPlanId))
     if (!answer.ok) return failed(answer.failure)
+    unreadSpans = answer.value.unreadSpans
     if (first) run.value = answer.value
     if (first || mustRead || (answer.value.revision > revision && !isComing())) {
       const treeAnswer = await (first ?? readTree(rootPlanId))
@@ -136,7 +138,7 @@ export function useRun(rootPlanId: string) {
     revision = read
     records = readRecords(top)
     rootId = top.planId
-    forest.value = buildForest(records, rootId)
+    forest.value = buildForest(records, rootId, unreadSpans)
   }
 
   function failed(reason: Failure): number | null {

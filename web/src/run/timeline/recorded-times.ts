@@ -43,7 +43,11 @@ export function asRecorded(corrected: Forest): Forest {
   const top = corrected.tops[0]
   if (!top) return corrected
   const records = corrected.all.filter(isRecord).map(({ record }) => record)
-  return buildForest(new Map(records.map((each) => [placeOf(each), withOwnTimes(each)])), top.key)
+  const own = new Map(records.map((each) => [placeOf(each), withOwnTimes(each)]))
+  const forest = buildForest(own, top.key)
+  // Times do not change totals, which also count spans without records.
+  Object.assign(forest.tops[0]!, { own: top.own, cumulative: top.cumulative })
+  return forest
 }
 
 function withOwnTimes(record: TreeNode): TreeNode {
