@@ -189,7 +189,6 @@ COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belon
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 COMMENT ON COLUMN trace.plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
-disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -288,7 +287,6 @@ COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
 COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 COMMENT ON COLUMN trace.sub_plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
-disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -353,7 +351,6 @@ COMMENT ON COLUMN trace.steps.depth IS 'The number of plans above its plan: 0 in
 COMMENT ON COLUMN trace.steps.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.steps.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.steps.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
-disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.think_acts WITH (security_invoker) AS
 SELECT
@@ -457,7 +454,6 @@ COMMENT ON COLUMN trace.think_acts.first_token_at IS 'When the first token of th
 COMMENT ON COLUMN trace.think_acts.inferred IS 'True if it, or the link to its parent, was reconstructed rather than recorded.';
 COMMENT ON COLUMN trace.think_acts.inferred_from IS 'The evidence for the reconstruction.';
 COMMENT ON COLUMN trace.think_acts.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
-disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.tool_calls WITH (security_invoker) AS
 SELECT
@@ -563,7 +559,6 @@ COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run 
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
 COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
-disagreed with that of its caller; null if none were added.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT
