@@ -166,3 +166,18 @@ def test_spans_with_tokens_that_no_rule_reads_make_the_cost_unknown() -> None:
 
     assert run.whole_run["unread_spans"] == 1
     assert run.whole_run["unpriced_calls"] == 2
+
+
+def test_run_names_the_scopes_of_its_unread_spans() -> None:
+    tokens = {"acme.usage.input_tokens": 5}
+    scopes = ("b.llm", "a.llm", "b.llm", "")
+    run = projection_of(
+        made(9, "invoke_agent a"),
+        *(
+            made(number, "acme.request", tokens, parent=9, scope=scope)
+            for number, scope in enumerate(scopes, 1)
+        ),
+    )
+
+    assert run.whole_run["unread_spans"] == 4
+    assert run.whole_run["unread_scopes"] == ["a.llm", "b.llm"]

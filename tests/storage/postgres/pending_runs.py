@@ -28,6 +28,16 @@ def small_trace(name: str = "chat") -> TraceSpans:
     return trace
 
 
+def unread_trace(run: UUID, *numbers: int, scope: str = "acme.llm") -> TraceSpans:
+    """Return spans of a run that have token counts, and that no rule reads."""
+    spans = [
+        made(number, "acme.request", {"acme.usage.input_tokens": 1}, scope=scope)
+        for number in numbers
+    ]
+    (trace,) = decode_json(body_of(*({**span, "traceId": run.hex} for span in spans))).traces
+    return trace
+
+
 async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> list[UUID]:
     """Store traces, wake projectors, and return the runs.
 

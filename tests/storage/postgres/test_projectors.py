@@ -23,12 +23,15 @@ from tests.storage.postgres.pending_runs import (
     pending,
     small_trace,
     stuck_run,
+    unread_trace,
     until_living,
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
+from tracer.records.ids import new_id
+from tracer.records.spans import TraceSpans
 from tracer.storage.postgres import processes as module
-from tracer.storage.postgres.processes import Limits, projectors
+from tracer.storage.postgres.processes import OTHER_SCOPES, Limits, projectors
 
 
 def children() -> list[psutil.Process]:
@@ -82,6 +85,25 @@ async def test_accepted_runs_are_projected_and_counted(database_url: str) -> Non
         assert len(children()) == 2
     assert children() == []
     assert counts.failures == 0
+
+
+async def test_unread_spans_are_counted_once_by_scope(database_url: str) -> None:
+    run, other = new_id(), new_id()
+    async with projectors(database_url, 1) as counts:
+
+        async def project(expected: int, *traces: TraceSpans) -> None:
+            await accept(database_url, *traces)
+
+            async def are_counted() -> bool:
+                return counts.unread.total() == expected
+
+            await until(are_counted)
+
+        await project(2, unread_trace(run, 1, 2))
+        await project(4, unread_trace(run, 3), unread_trace(run, 4, scope="other.llm"))
+        await project(5, unread_trace(other, 1, scope="one two"))  # no name of a library
+
+    assert counts.unread == {"acme.llm": 3, "other.llm": 1, OTHER_SCOPES: 1}
 
 
 async def test_projector_finishes_the_run_in_progress_when_its_standard_input_closes(
