@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -95,6 +96,50 @@ def test_mcp_result_that_is_an_error_failed_with_its_text(key: str) -> None:
     assert ending({key: result}) == ("failed", "tool_error", "no such file")
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        '"{\\"content\\": [{\\"text\\": \\"no such file\\"}], \\"isError\\": true}"',
+        "{'content': [{'type': 'text', 'text': 'no such file'}], 'isError': True}",
+        "meta=None content=[TextContent(type='text', text='no such file', annotations=None)]"
+        " structuredContent=None isError=True",
+        "CallToolResult(content=[TextContent(type='text', text='no such file')], isError=True)",
+        '{"jsonrpc": "2.0", "result": {"content": [{"text": "no such file"}], "isError": true}}',
+        '[{"type": "tool_result", "is_error": true, "content": "no such file"}]',  # Anthropic
+    ],
+)
+def test_spellings_of_results_that_are_errors_failed_with_their_text(result: str) -> None:
+    found = ending({"gen_ai.tool.call.result": result})
+    assert found == ("failed", "tool_error", "no such file")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.tool.status": "error"},
+        {"gen_ai.tool.is_error": True},
+        {"process.exit.code": 2},  # GitHub Copilot CLI
+    ],
+)
+def test_tool_call_whose_attributes_state_a_failure_failed(attributes: dict[str, Any]) -> None:
+    found = ending({"gen_ai.tool.call.result": "no such file", **attributes})
+    assert found == ("failed", "tool_error", "no such file")
+
+
+@pytest.mark.parametrize("status", ["success", "error"])
+def test_status_in_a_result_of_strands_decides(status: str) -> None:
+    result = {"toolUseId": "c", "status": status, "content": [{"text": "no such file"}]}
+    event = {"name": "gen_ai.choice", "attributes": {"message": json.dumps(result)}}
+    found = ending(scope="strands.telemetry.tracer", events=[event])
+    assert found[0] == ("failed" if status == "error" else "succeeded")
+    assert found[2] == ("no such file" if status == "error" else None)
+
+
+@pytest.mark.parametrize("attributes", [{"error.type": ""}, {"process.exit.code": 0}])
+def test_attributes_without_a_failure_succeeded(attributes: dict[str, Any]) -> None:
+    assert ending(attributes)[0] == "succeeded"
+
+
 def test_error_type_without_a_status_failed() -> None:
     assert ending({"error.type": "ValueError"})[:2] == ("failed", "tool_error")
 
@@ -106,6 +151,9 @@ def test_error_type_without_a_status_failed() -> None:
         '{"isError": false, "content": []}',
         '{"error": null, "status": "error"}',
         '{"text": "\\"isError\\": true"}',
+        '{"isError": true}',
+        "a manual says that isError=True is a failure",
+        "meta=None content=[TextContent(text='isError=False')] isError=False",
     ],
 )
 def test_result_that_only_contains_the_word_error_succeeded(result: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 Attributes = Mapping[str, Any]
 """Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
 
-STATUS_ERROR = 2
+STATUS_OK, STATUS_ERROR = 1, 2
 """The status code of a failure. After a success, some emitters send `unset` and others `ok`."""
 
 SPAN_ID_BYTES = 8

@@ -20,7 +20,7 @@ from pkgutil import iter_modules
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.dialect import WRAPPER, Dialect, SlimSpan, SpanFacts, include_parts
-from tracer.otel.dialects.messages import read_messages
+from tracer.otel.dialects.messages import read_messages, reported_failure
 from tracer.otel.dialects.tables import TABLES
 from tracer.records.spans import LogRecord, ReadableSpan
 
@@ -33,6 +33,7 @@ __all__ = [
     "read_messages",
     "read_span",
     "reads_parent",
+    "reported_failure",
     "session_of",
 ]
 

@@ -963,10 +963,16 @@ def _add_result(call: SlimSpan, attributes: Attributes) -> None:
 def _exit_code(output: str | None) -> int:
     """Return the exit code at the beginning of a command's output; 0 if the output has none.
 
+    Earlier versions write it into the `metadata` of an object.
     Codex itself reports a command as successful whatever its exit code is.
     """
     match = _EXIT_CODE.match(output or "")
-    return int(match[1] or match[2]) if match is not None else 0
+    if match is not None:
+        return int(match[1] or match[2])
+    fields = parsed(output)
+    metadata = fields.get("metadata") if isinstance(fields, dict) else None
+    code = metadata.get("exit_code") if isinstance(metadata, dict) else None
+    return code if isinstance(code, int) else 0
 
 
 DIALECT = Dialect(

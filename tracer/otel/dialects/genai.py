@@ -199,6 +199,9 @@ ARGUMENTS = (
     "gen_ai.tool.args",
     "gen_ai.tool.call.args",
 )
+STATUSES = ("gen_ai.tool.status", "tool.status")
+ERROR_FLAGS = ("gen_ai.tool.is_error", "gen_ai.tool.call.is_error", "tool.is_error")
+_EXIT_CODE = "process.exit.code"
 QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.memory.query.text")
 """The attributes with the query of a retrieval or of a memory search."""
 FOUND = ("gen_ai.retrieval.documents", "gen_ai.memory.records")
@@ -349,9 +352,22 @@ def tool_facts(span: ReadableSpan, tool_type: str | None) -> SpanFacts:
         arguments=arguments,
         result=result,
         conversation=first_text(attributes, CONVERSATIONS),
-        has_failed=attributes.get("gen_ai.tool.status") == "error",
+        has_failed=_has_failed(attributes),
         transfer_target=first_text(attributes, TRANSFER_TARGETS),
     )
+
+
+def _has_failed(attributes: Mapping[str, Any]) -> bool:
+    """Return whether the attributes of a tool call state that it failed.
+
+    A command that ended with another exit code than 0 failed.
+    """
+    if first(attributes, STATUSES) in ("error", "failed", "failure"):
+        return True
+    if first(attributes, ERROR_FLAGS) in (True, "true", "True"):
+        return True
+    code = attributes.get(_EXIT_CODE)
+    return isinstance(code, int) and code != 0
 
 
 def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
@@ -618,7 +634,7 @@ DIALECT = Dialect(
         "call_id": CALL_IDS,
         "arguments": (*ARGUMENTS, *QUERIES),
         "result": (*RESULTS, *FOUND),
-        "has_failed": ("gen_ai.tool.status",),
+        "has_failed": (*STATUSES, *ERROR_FLAGS, _EXIT_CODE),
         "cancelled": (_CANCELLATION,),
     },
 )

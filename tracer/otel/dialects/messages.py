@@ -458,3 +458,39 @@ def unwrapped_result(value: Any) -> ToolAnswer:
         call_id=text(fields.get("tool_call_id")),
         failed=fields.get("status") == "error",
     )
+
+
+def reported_failure(result: str | None) -> str | None:
+    """Return the message of a tool result that reports a failure (MCP); None for other results.
+
+    Only the fields `isError` of MCP and `is_error` of Anthropic's tool results count. The result
+    may be JSON, JSON in JSON, the `repr` of a Python object, or wrapped in another object. A result
+    that merely contains the word error is a success.
+    """
+    if result is None or _IS_ERROR.search(result) is None:
+        return None
+    if result.startswith(_SHOWN_RESULTS):
+        if "isError=True" not in result:
+            return None
+        shown = [ast.literal_eval(each) for each in _SHOWN_TEXT.findall(result)]
+        return "\n".join(shown) or result
+    fields: Any = read_json(result)
+    for wrapper in ("", "result", "output", "response"):
+        if isinstance(fields, list) and len(fields) == 1:
+            fields = fields[0]
+        inner = fields.get(wrapper) if isinstance(fields, dict) else None
+        fields = read_json(inner) if inner is not None else fields
+    if not isinstance(fields, dict) or "content" not in fields:
+        return None
+    if True not in (fields.get("isError"), fields.get("is_error")):
+        return None
+    content: Any = fields["content"]
+    parts = content if isinstance(content, list) else [content]
+    texts = [each.get("text") if isinstance(each, dict) else text(each) for each in parts]
+    return "\n".join(each for each in texts if isinstance(each, str) and each) or result
+
+
+_IS_ERROR = re.compile("isError|is_error")
+_SHOWN_RESULTS = ("meta=", "CallToolResult(")
+"""The beginnings of `str` and `repr` of a result in MCP's Python SDK."""
+_SHOWN_TEXT = re.compile(r"""\btext=('(?:[^'\\]|\\.){0,10000}'|"(?:[^"\\]|\\.){0,10000}")""")

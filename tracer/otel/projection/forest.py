@@ -18,6 +18,7 @@ from tracer.otel.dialects import (
     is_pending,
     read_span,
     reads_parent,
+    reported_failure,
     session_of,
 )
 from tracer.otel.dialects.dialect import (
@@ -27,7 +28,6 @@ from tracer.otel.dialects.dialect import (
     SpanFacts,
     count,
     cut_circles,
-    text,
 )
 from tracer.otel.otlp.spans import (
     Envelope,
@@ -43,10 +43,11 @@ from tracer.otel.otlp.spans import (
 )
 from tracer.otel.projection.clocks import correct_clocks
 from tracer.records import Reason, Status
-from tracer.records.arguments import Canonical, parsed
+from tracer.records.arguments import Canonical
 from tracer.records.masks import MASK
 from tracer.records.spans import (
     STATUS_ERROR,
+    STATUS_OK,
     TRACE_ID_BYTES,
     LogRecord,
     id_of_later,
@@ -460,8 +461,9 @@ def ending_of(span: SlimSpan, failure: Reason | None = None, has_failed: bool = 
     if facts.cancelled is not None:
         return Ending(Status.CANCELLED, None, stored(facts.cancelled) or None, message, stack)
     is_error = span.status_code == STATUS_ERROR
-    reported = _reported_failure(facts.result) if facts.role is Role.TOOL else None
-    if not (is_error or has_failed or reported is not None or "error.type" in span.attributes):
+    reported = reported_failure(facts.result) if facts.role is Role.TOOL else None
+    has_error_type = bool(span.attributes.get("error.type")) and span.status_code != STATUS_OK
+    if not (is_error or has_failed or reported is not None or has_error_type):
         if facts.is_interrupted:
             return Ending(Status.CANCELLED, Reason.INTERRUPTED.value)
         return Ending(Status.SUCCEEDED)
@@ -484,22 +486,6 @@ def _name_in(error: str | None) -> str:
     head = (error or "").strip().partition("\n")[0].partition("(")[0]
     name = re.split(r"::|[.:/$]", head.rstrip(".:"))[-1]
     return _NO_NAME.sub("", name).lower()
-
-
-def _reported_failure(result: str | None) -> str | None:
-    """Return the message of a tool result that reports a failure (MCP); None for other results.
-
-    Only the field `isError` counts. A result that merely contains the word error is a success.
-    """
-    if result is None or '"isError"' not in result:
-        return None
-    fields = parsed(result)
-    if not isinstance(fields, dict) or fields.get("isError") is not True:
-        return None
-    content: Any = fields.get("content")
-    parts = content if isinstance(content, list) else [content]
-    texts = [each.get("text") if isinstance(each, dict) else text(each) for each in parts]
-    return "\n".join(each for each in texts if isinstance(each, str) and each) or result
 
 
 # --- Find token counts outside of model calls: of agents without model calls, and of unread spans.
