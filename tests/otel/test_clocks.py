@@ -9,7 +9,7 @@ import pytest
 from tests.otel.made_traces import agent, chat, made, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.otel.otlp.spans import EPOCH
-from tracer.records.record_classes import Kind
+from tracer.records import Kind
 
 LOCAL, REMOTE = 0x100, 0x300
 PLANNER, WORKER = {"service.name": "planner"}, {"service.name": "worker"}

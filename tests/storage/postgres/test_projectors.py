@@ -28,7 +28,7 @@ from tests.storage.postgres.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
-from tracer.records.ids import new_id
+from tracer.records import new_id
 from tracer.records.spans import TraceSpans
 from tracer.storage.postgres import processes as module
 from tracer.storage.postgres.processes import OTHER_SCOPES, Limits, projectors
