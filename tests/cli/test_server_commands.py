@@ -33,7 +33,9 @@ def packages_without(folder: Path, *left_out: str) -> Path:
 @pytest.fixture(scope="session")
 def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of the extra `cli`, without the server."""
-    return packages_without(tmp_path_factory.mktemp("cli"))
+    return packages_without(
+        tmp_path_factory.mktemp("cli"), "alembic", "fastapi", "psutil", "psycopg"
+    )
 
 
 def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

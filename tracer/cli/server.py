@@ -17,7 +17,6 @@ from typer.main import get_group
 from tracer.cli.terminal import console, report_errors
 from tracer.errors import ConfigurationError
 from tracer.settings import read_settings
-from tracer.storage.embedded import is_prepared
 
 GROUP = "tracer.server"
 
@@ -72,6 +71,8 @@ def load_entry(feature: str, name: str, is_starting: bool) -> Any:
 
 
 def _announce_first_start() -> None:
+    from tracer.storage.embedded import is_prepared  # it needs packages of the server
+
     settings = read_settings()
     addresses = (settings.url, settings.database_url, settings.direct_database_url)
     if not any(addresses) and not is_prepared(settings.home):
