@@ -1375,9 +1375,9 @@ DIALECT = Dialect(
     sessions={SCOPE: "session.id"},
     reads={
         "role": ("query_source", "llm_request.context"),
-        "links": (
-            *("agent_id", "parent_agent_id", "request_id", "event.sequence", "is_async"),
-            *("query_source", "llm_request.context"),
+        "links": tuple(
+            "agent_id parent_agent_id request_id event.sequence is_async query_source"
+            " llm_request.context".split()
         ),
         "times": ("duration_ms", "ttft_ms"),
         "status": ("success", "error", "decision"),

@@ -985,8 +985,8 @@ DIALECT = Dialect(
     reads={
         "role": ("codex.tool.phase", "event.kind", "event.name", "kind"),
         "links": (
-            *("submission.id", "attempt", "communication_id", "receiver_thread_id"),
-            *("sender_thread_id", *_TURNS),
+            *"submission.id attempt communication_id receiver_thread_id sender_thread_id".split(),
+            *_TURNS,
         ),
         "times": ("duration_ms",),
         "status": ("success", "error.message", "http.response.status_code"),

@@ -435,8 +435,13 @@ class Dialect:
                 attributes["gen_ai.operation.name"] = operation
                 name = f"{operation} {kind.removeprefix(own[:-1])}"
         return _Translated(
-            *(span.parent_span_id, span.start, name, span.scope, attributes),
-            *(span.events, span.status_message),
+            parent_span_id=span.parent_span_id,
+            start=span.start,
+            name=name,
+            scope=span.scope,
+            attributes=attributes,
+            events=span.events,
+            status_message=span.status_message,
         )
 
 

@@ -179,9 +179,9 @@ FIRST_TOKEN_SECONDS = (
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
 _FRAMEWORKS = frozenset(("autogen", "microsoft.agent_framework", "strands-agents"))
 """Frameworks that put their own name into the attribute for the model's provider."""
-COSTS = (
-    *("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total"),
-    *("gen_ai.cost.total_tokens", "gen_ai.cost.amount"),
+COSTS = tuple(
+    "operation.cost gen_ai.usage.cost gen_ai.usage.total_cost gen_ai.cost.total"
+    " gen_ai.cost.total_tokens gen_ai.cost.amount".split()
 )
 PARTS_OF_COST = (
     ("gen_ai.usage.input_cost", "gen_ai.usage.output_cost"),
@@ -608,8 +608,8 @@ DIALECT = Dialect(
         "request": INPUT_MESSAGES,
         "messages": (
             *INPUT_MESSAGES,
-            *("gen_ai.system_instructions", "events", "gen_ai.prompt.*"),
-            *("content", "message", "role", "tool_calls", "gen_ai.event.content"),
+            *"gen_ai.system_instructions events gen_ai.prompt.* content message role".split(),
+            *"tool_calls gen_ai.event.content".split(),
         ),
         "answer": (*ANSWERS, *OUTPUT_MESSAGES, "gen_ai.completion.*", *ANSWER_TEXTS),
         "chosen": (*OUTPUT_MESSAGES, "gen_ai.completion.*", *ANSWER_CALLS),

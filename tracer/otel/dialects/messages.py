@@ -39,10 +39,8 @@ _WRAPPERS = ("data", "kwargs", "message", "content")
 _REASONING_TYPES = ("reasoning", "thinking")
 _REASONING = ("content", "text", "thinking", "reasoning")
 _EXECUTED = frozenset(
-    (
-        *("server_tool_call", "server_tool_use", "web_search_call", "file_search_call"),
-        *("code_interpreter_call", "image_generation_call", "mcp_call"),
-    )
+    "server_tool_call server_tool_use web_search_call file_search_call"
+    " code_interpreter_call image_generation_call mcp_call".split()
 )
 """The types of parts for tool calls that the provider executed. Source: the GenAI conventions, and
 the APIs of Anthropic and OpenAI. OpenAI's other types, such as `local_shell_call`, are executed by

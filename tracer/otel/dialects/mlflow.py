@@ -33,9 +33,9 @@ _ROLES = {
 }
 _CONVERSATIONS = ("mlflow.trace.session", "session.id")
 _SUBJECTS = ("mlflow.trace.user", "user.id")
-_PARAMETERS = (
-    *("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "seed", "stop"),
-    *("frequency_penalty", "presence_penalty", "n", "reasoning_effort", "stream"),
+_PARAMETERS = tuple(
+    "temperature top_p top_k max_tokens max_completion_tokens seed stop frequency_penalty"
+    " presence_penalty n reasoning_effort stream".split()
 )
 
 

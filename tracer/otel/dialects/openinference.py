@@ -74,11 +74,9 @@ _CACHE_WRITTEN_TOKENS = (
 )
 _REASONING_TOKENS = "llm.token_count.completion_details.reasoning"
 _NO_PARAMETERS = frozenset(
-    (
-        *("tools", "functions", "messages", "input", "instructions", "model", "model_name"),
-        *("_type", "id", "object", "created_at", "completed_at", "status", "output", "usage"),
-        *("error", "incomplete_details", "billing", "response_format", "previous_response_id"),
-    )
+    "tools functions messages input instructions model model_name _type id object"
+    " created_at completed_at status output usage error incomplete_details billing"
+    " response_format previous_response_id".split()
 )
 """Fields of the request and of the response that are not request parameters. Some emitters add them
 to the parameters."""

@@ -318,10 +318,8 @@ parse them."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
-_NOT_OF_THAT_SHAPE = (
-    *(json_format.Error, Error),
-    *(ValueError, TypeError, OverflowError, RecursionError),
-)
+_PYTHON_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
+_NOT_OF_THAT_SHAPE = (json_format.Error, Error, *_PYTHON_ERRORS)
 """The exceptions that are raised if an item does not have the form of an OTLP item. They may occur
 when the JSON is converted to a message, and when this message is serialized and parsed."""
 

@@ -423,10 +423,8 @@ _TIMED_OUT = re.compile(
     r"|(?:context)?deadlineexceeded(?:error|exception)?|etimedout"
 )
 _PAUSED = frozenset(
-    (
-        *("graphinterrupt", "nodeinterrupt", "graphbubbleup", "approvalrequired", "calldeferred"),
-        *("agentrunpaused", "humanfeedbackpending"),
-    )
+    "graphinterrupt nodeinterrupt graphbubbleup approvalrequired calldeferred"
+    " agentrunpaused humanfeedbackpending".split()
 )
 """The names of errors by which a framework pauses a call until a person or a system answers. Only
 names that a framework raises: programs use others, such as `ApprovalError`, for failures."""

@@ -76,16 +76,17 @@ PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
 }
 """The fields that a projection writes, in the order in which rows have them."""
 
-TOTALS = (
-    *("input_tokens", "output_tokens", "cost_usd", "unpriced_calls"),
-    *("tool_calls", "failed_calls"),
-)
+TOTALS = tuple("input_tokens output_tokens cost_usd unpriced_calls tool_calls failed_calls".split())
 """The sums over the rounds and tool calls of a run."""
 
 RUN_FIELDS = (
-    *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
-    *("run_metadata", *SERVICE_ATTRIBUTES, "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
-    *("unread_spans", "unread_scopes"),
+    *"session_id subject tags masked traceparent cancel_requested_at run_metadata".split(),
+    *SERVICE_ATTRIBUTES,
+    "is_agent_work",
+    *FROM_ROOT_PLAN,
+    *TOTALS,
+    "unread_spans",
+    "unread_scopes",
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -216,61 +217,31 @@ def _row_value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _layout(fields: tuple[str, ...], lists: tuple[str, ...], *names: str) -> Callable[[Row], Row]:
-    """Return a function that arranges the values of `names` in the order of `fields`.
+def _row_maker(fields: tuple[str, ...], lists: tuple[str, ...]) -> Callable[..., Row]:
+    """Return a function that makes a row with `fields` from their values by name.
 
-    Fields that are not in `names` become None, or an empty tuple if they are in `lists`.
+    Fields that are not given become None, or an empty tuple if they are in `lists`. The values of
+    `_LIFECYCLE` are given together.
     """
-    empty: Row = (None, ())
-    places = {name: place for place, name in enumerate((*names, "", "[]"))}
-    pick = itemgetter(
-        *(places[name if name in names else "[]" if name in lists else ""] for name in fields)
-    )
-    return lambda values: pick(values + empty)
+    empty = {field: () if field in lists else None for field in fields}
+
+    def row(lifecycle: Row = (), **values: Any) -> Row:
+        given = dict(zip(_LIFECYCLE, lifecycle, strict=True)) | values if lifecycle else values
+        return tuple((empty | given).values())
+
+    return row
 
 
-def _record_layout(kind: Kind, *names: str) -> Callable[[Row], Row]:
-    return _layout(PROJECTED_FIELDS[kind], RULES[kind].union, *names)
-
-
-_LIFECYCLE = (
-    *("started_at", "status", "finished_at"),
-    *("reason", "error_type", "error_message", "error_stack", "clock_shift_us"),
+_LIFECYCLE = tuple(
+    "started_at status finished_at reason error_type error_message error_stack"
+    " clock_shift_us".split()
 )
 _PLACEHOLDER: Row = (None, Status.UNKNOWN, None, None, None, None, None, None)
 
-_plan_row = _record_layout(
-    Kind.PLAN,
-    *_LIFECYCLE,
-    *("parent_plan_id", "tool_call_id", "opened_by_step_id", "position", "depth"),
-    *("title", "agent_name", "user_request", "summary", "inferred", "inferred_from"),
-    "follows_provider_call_id",
+_plan_row, _step_row, _think_act_row, _tool_call_row = (
+    _row_maker(PROJECTED_FIELDS[kind], RULES[kind].union) for kind in RECORDS
 )
-_step_row = _record_layout(
-    Kind.STEP, *_LIFECYCLE, "plan_id", "position", "agent_name", "request", "result"
-)
-_think_act_row = _record_layout(
-    Kind.THINK_ACT,
-    *_LIFECYCLE,
-    *("step_id", "position", "requested_model", "model", "messages", "thought"),
-    *("input_tokens", "output_tokens", "cost_usd"),
-    *("provider", "parameters", "offered_tools", "offered_tools_from", "node"),
-    *("finish_reasons", "cache_read_tokens", "cache_written_tokens", "reasoning_tokens"),
-    *("first_token_at", "inferred", "inferred_from"),
-)
-_tool_call_row = _record_layout(
-    Kind.TOOL_CALL,
-    *_LIFECYCLE,
-    *("step_id", "think_act_id", "parent_tool_call_id", "position", "provider_call_id"),
-    *("name", "tool_type", "arguments", "result", "inferred", "inferred_from"),
-    "continued_plan_id",
-)
-_run_row = _layout(
-    RUN_FIELDS,
-    RULES[Kind.RUN].union,
-    *("session_id", "subject", *SERVICE_ATTRIBUTES, "masked", "is_agent_work"),
-    *(*FROM_ROOT_PLAN, *TOTALS, "unread_spans", "unread_scopes"),
-)
+_run_row = _row_maker(RUN_FIELDS, RULES[Kind.RUN].union)
 _from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_PLAN))
 
 
@@ -512,17 +483,27 @@ class _Projection:
                 lifecycle = top.lifecycle
         elif agent.is_unplaced:
             lifecycle = _PLACEHOLDER
-        texts = name, request, answer
-        self._rows[Kind.STEP][agent.step_id] = _step_row((*of_step, agent.plan_id, 0, *texts))
+        self._rows[Kind.STEP][agent.step_id] = _step_row(
+            of_step,
+            plan_id=agent.plan_id,
+            position=0,
+            agent_name=name,
+            request=request,
+            result=answer,
+        )
         evidence = EARLIEST if is_root and agent.is_unplaced else agent.evidence
+        follows = stored(span.facts.follows_call_id) if span is not None and is_root else None
         self._rows[Kind.PLAN][agent.plan_id] = _plan_row(
-            (
-                *lifecycle,
-                *self._opening(agent),
-                self._depth(agent),
-                *(title_of(title, request), *texts, evidence is not None, evidence),
-                stored(span.facts.follows_call_id) if span is not None and is_root else None,
-            )
+            lifecycle,
+            **self._opening(agent),
+            depth=self._depth(agent),
+            title=title_of(title, request),
+            agent_name=name,
+            user_request=request,
+            summary=answer,
+            inferred=evidence is not None,
+            inferred_from=evidence,
+            follows_provider_call_id=follows,
         )
 
     def _title(self, agent: AgentWork) -> str | None:
@@ -530,14 +511,14 @@ class _Projection:
             return None
         return stored(agent.span.facts.title)
 
-    def _opening(self, agent: AgentWork) -> Row:
+    def _opening(self, agent: AgentWork) -> dict[str, Any]:
         """Return the ids of the plan, tool call and step that started an agent, and the position.
 
         The position is the index of the agent's plan among the plans that the same tool call or
         step started.
         """
         if agent is self._root_agent or agent.is_unplaced:
-            return None, None, None, None
+            return {}
         above, call = self._agents.above(agent), agent.call
         plan_id = above.plan_id if above is not None else self._root_id
         call_id = call.record_id if call is not None else None
@@ -547,7 +528,12 @@ class _Projection:
         opener = call_id or step_id or b""
         position = self._opened[opener]
         self._opened[opener] += 1
-        return plan_id, call_id, step_id, position
+        return {
+            "parent_plan_id": plan_id,
+            "tool_call_id": call_id,
+            "opened_by_step_id": step_id,
+            "position": position,
+        }
 
     def _depth(self, agent: AgentWork) -> int | None:
         """Return the number of levels from the root plan to an agent's plan; None if unknown."""
@@ -570,11 +556,13 @@ class _Projection:
         top = self._top()
         title = title_of(None, top.request) or (top.name if top.agent_name is None else None)
         self._rows[Kind.PLAN][self._root_id] = _plan_row(
-            (
-                *top.lifecycle,
-                *(None, None, None, None, 0),
-                *(title, top.agent_name, top.request, top.answer, False, None, None),
-            )
+            top.lifecycle,
+            depth=0,
+            title=title,
+            agent_name=top.agent_name,
+            user_request=top.request,
+            summary=top.answer,
+            inferred=False,
         )
 
     def _add_root_step(self) -> None:
@@ -583,14 +571,19 @@ class _Projection:
         If the run has several top agents, they are recorded as hand-offs of this step.
         """
         top = self._top()
-        lifecycle, texts, position = top.lifecycle, (top.agent_name, top.request, top.answer), 0
-        if self._root_agent is not None:
-            lifecycle = (*lifecycle[:3], None, None, None, None, None)
-            texts = None, None, None
-            position = 1
-        self._rows[Kind.STEP][self._root_step_id] = _step_row(
-            (*lifecycle, self._root_id, position, *texts)
-        )
+        if self._root_agent is None:
+            row = _step_row(
+                top.lifecycle,
+                plan_id=self._root_id,
+                position=0,
+                agent_name=top.agent_name,
+                request=top.request,
+                result=top.answer,
+            )
+        else:
+            lifecycle = (*top.lifecycle[:3], None, None, None, None, None)
+            row = _step_row(lifecycle, plan_id=self._root_id, position=1)
+        self._rows[Kind.STEP][self._root_step_id] = row
         loose = self._agents.loose
         self._add_work(
             self._root_step_id,
@@ -625,17 +618,19 @@ class _Projection:
             is_named = span.facts.role in (Role.WORKFLOW, Role.CHAIN)
             return _Top(
                 _lifecycle(span),
-                name,
-                name if is_named else None,
-                stored(span.facts.request or request),
-                stored(span.facts.answer or answer),
+                name=name,
+                agent_name=name if is_named else None,
+                request=stored(span.facts.request or request),
+                answer=stored(span.facts.answer or answer),
             )
         is_open = is_open or not tops
         has_failed = any(span.end and ending_of(span).status is Status.FAILED for span in tops)
         status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
         end = None if is_open else _microseconds(max(span.end for span in spans))
         lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None, None
-        return _Top(lifecycle, stored(spans[0].name), None, stored(request), stored(answer))
+        return _Top(
+            lifecycle, name=stored(spans[0].name), request=stored(request), answer=stored(answer)
+        )
 
     # --- Rounds and tool calls -------------------------------------------------------------------
 
@@ -669,12 +664,17 @@ class _Projection:
             parent_id = outer_id or think_act_id or step_id
             position = positions.get(parent_id, 0)
             positions[parent_id] = position + 1
-            self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
+            links = {
+                "step_id": step_id,
+                "think_act_id": think_act_id,
+                "parent_tool_call_id": outer_id,
+                "position": position,
+            }
+            self._add_call(span, choice, links)
         for model in rounds:
             first = positions.get(model.record_id, 0)
             for number, executed in enumerate(model.facts.executed):
-                links = step_id, model.record_id, None, first + number
-                self._add_executed(model, number, executed, links)
+                self._add_executed(model, number, executed, step_id, first + number)
             if model.facts.executed:
                 positions[model.record_id] = first + len(model.facts.executed)
         around = agent.span if agent is not None else self._unreached.top_framework
@@ -696,33 +696,42 @@ class _Projection:
                 self._later_executed[call_id] = index
             end, shift = _microseconds(work.span.end), _microseconds(work.span.shift)
             self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
-                (
-                    *(None, Status.CANCELLED, end, reason.value, None, None, None, shift),
-                    *(step_id, model.record_id, None, position),
-                    *(stored(requested.call_id), stored(requested.name), None),
-                    *(within_depth(stored(requested.arguments)), None, False, None, None),
-                )
+                status=Status.CANCELLED,
+                finished_at=end,
+                reason=reason.value,
+                clock_shift_us=shift,
+                step_id=step_id,
+                think_act_id=model.record_id,
+                position=position,
+                provider_call_id=stored(requested.call_id),
+                name=stored(requested.name),
+                arguments=within_depth(stored(requested.arguments)),
+                inferred=False,
             )
 
     def _add_executed(
-        self, model: SlimSpan, number: int, executed: ExecutedCall, links: Row
+        self, model: SlimSpan, number: int, executed: ExecutedCall, step_id: bytes, position: int
     ) -> None:
         """Add the row of a tool call that the provider executed while a model answered."""
         start, status, end, *_, shift = _lifecycle(model)
-        lifecycle = start, status, end, None, None, None, None, shift
         call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
             model.identity + b"executed" + number.to_bytes(4, "big")
         )
         if (first := self._later.get(model.span_id, 0)) > 0:
             self._later_executed[call_id] = first
         self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
-            (
-                *lifecycle,
-                *links,
-                *(stored(executed.call_id), stored(executed.name), None),
-                *(within_depth(stored(executed.arguments)), within_depth(stored(executed.result))),
-                *(False, None, None),
-            )
+            started_at=start,
+            status=status,
+            finished_at=end,
+            clock_shift_us=shift,
+            step_id=step_id,
+            think_act_id=model.record_id,
+            position=position,
+            provider_call_id=stored(executed.call_id),
+            name=stored(executed.name),
+            arguments=within_depth(stored(executed.arguments)),
+            result=within_depth(stored(executed.result)),
+            inferred=False,
         )
 
     def _add_round(
@@ -739,19 +748,30 @@ class _Projection:
             self._priced.add(span.record_id)
         model = stored(facts.model)
         requested = stored(facts.requested_model) if facts.requested_model else model
+        offered_tools, offered_tools_from = self._offered(facts.offered_tools, span.record_id)
         self._rows[Kind.THINK_ACT][span.record_id] = _think_act_row(
-            (
-                *lifecycle,
-                *(step_id, position, requested, model),
-                *(stored(facts.messages), stored(_thought(facts))),
-                *(facts.input_tokens, facts.output_tokens, cost),
-                *(stored(facts.provider), stored(facts.parameters)),
-                *self._offered(facts.offered_tools, span.record_id),
-                *(stored(facts.graph_node), _stored_list(facts.finish_reasons)),
-                *(facts.cache_read_tokens, facts.cache_written_tokens),
-                *(facts.reasoning_tokens, _first_token(span)),
-                *(evidence is not None, evidence),
-            )
+            lifecycle,
+            step_id=step_id,
+            position=position,
+            requested_model=requested,
+            model=model,
+            messages=stored(facts.messages),
+            thought=stored(_thought(facts)),
+            input_tokens=facts.input_tokens,
+            output_tokens=facts.output_tokens,
+            cost_usd=cost,
+            provider=stored(facts.provider),
+            parameters=stored(facts.parameters),
+            offered_tools=offered_tools,
+            offered_tools_from=offered_tools_from,
+            node=stored(facts.graph_node),
+            finish_reasons=_stored_list(facts.finish_reasons),
+            cache_read_tokens=facts.cache_read_tokens,
+            cache_written_tokens=facts.cache_written_tokens,
+            reasoning_tokens=facts.reasoning_tokens,
+            first_token_at=_first_token(span),
+            inferred=evidence is not None,
+            inferred_from=evidence,
         )
         self._input_tokens += facts.input_tokens or 0
         self._output_tokens += facts.output_tokens or 0
@@ -770,7 +790,7 @@ class _Projection:
         holder = self._holders.setdefault(tools, record_id)
         return (stored(tools), None) if holder == record_id else (None, holder)
 
-    def _add_call(self, span: SlimSpan, choice: Choice | None, links: Row) -> None:
+    def _add_call(self, span: SlimSpan, choice: Choice | None, links: Mapping[str, Any]) -> None:
         """Add the row of a tool call.
 
         Args:
@@ -799,13 +819,16 @@ class _Projection:
             evidence = LATEST_ROUND
         continued = self._agents.by_id.get(facts.continues or b"")
         self._rows[Kind.TOOL_CALL][span.record_id] = _tool_call_row(
-            (
-                *lifecycle,
-                *links,
-                *(stored(call_id), stored(facts.name), facts.tool_type),
-                *(within_depth(stored(arguments)), within_depth(result)),
-                *(evidence is not None, evidence, continued.plan_id if continued else None),
-            )
+            lifecycle,
+            **links,
+            provider_call_id=stored(call_id),
+            name=stored(facts.name),
+            tool_type=facts.tool_type,
+            arguments=within_depth(stored(arguments)),
+            result=within_depth(result),
+            inferred=evidence is not None,
+            inferred_from=evidence,
+            continued_plan_id=continued.plan_id if continued else None,
         )
 
     # --- The run ---------------------------------------------------------------------------------
@@ -826,17 +849,21 @@ class _Projection:
             "service_version": stored(service["service_version"]),
             "deployment_environment": stored(service["deployment_environment"]),
         }
+        root_plan = _from_root_plan(self._rows[Kind.PLAN][self._root_id])
+        scopes = (scope[:_MOST_OF_A_SCOPE] for scope in sorted(self._unread))
         return _run_row(
-            (
-                *(*texts.values(), tuple(masked_paths(texts, texts))),
-                bool(self._agents.by_id or self._agents.loose),
-                *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
-                *(self._input_tokens, self._output_tokens, self._cost_usd, self._unpriced_calls),
-                *(len(self._rows[Kind.TOOL_CALL]), self._failures, self._unread.total()),
-                _stored_list(scope[:_MOST_OF_A_SCOPE] for scope in sorted(self._unread))[
-                    :_MOST_SCOPES
-                ],
-            )
+            **texts,
+            masked=tuple(masked_paths(texts, texts)),
+            is_agent_work=bool(self._agents.by_id or self._agents.loose),
+            **dict(zip(FROM_ROOT_PLAN, root_plan, strict=True)),
+            input_tokens=self._input_tokens,
+            output_tokens=self._output_tokens,
+            cost_usd=self._cost_usd,
+            unpriced_calls=self._unpriced_calls,
+            tool_calls=len(self._rows[Kind.TOOL_CALL]),
+            failed_calls=self._failures,
+            unread_spans=self._unread.total(),
+            unread_scopes=_stored_list(scopes)[:_MOST_SCOPES],
         )
 
     def places(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanPlace]:

@@ -24,11 +24,9 @@ _OUTPUT_TOOLS = ("final_result", "final_answer", "structured_output", "Structure
 """The names of the tools by which frameworks let a model give its structured answer. In some
 frameworks, `_` and a type follow."""
 _PAUSES = frozenset(
-    (
-        *("interrupt", "interrupted", "paused", "pause", "suspended", "suspend"),
-        *("requires_action", "requires-action", "input_required", "input-required"),
-        *("awaiting_approval", "approval_required", "tool_approval", "waiting"),
-    )
+    "interrupt interrupted paused pause suspended suspend requires_action requires-action"
+    " input_required input-required awaiting_approval approval_required tool_approval"
+    " waiting".split()
 )
 """Finish reasons of agents that wait for a person or another system."""
 _PAUSED_EVENT = "gen_ai.agent.paused"
