@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0104"
+revision = "0105"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -85,6 +85,7 @@ CREATE TABLE run (
     unpriced_calls bigint NOT NULL DEFAULT 0,
     unread_spans bigint NOT NULL DEFAULT 0,
     unread_scopes text[],
+    follows_keys text[],
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND

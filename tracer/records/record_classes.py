@@ -162,6 +162,9 @@ class Run(Record, Totals):
     """The number of spans with token counts that no rule could read. Their costs are unknown."""
     unread_scopes: list[str] = Field(default_factory=list)
     """The instrumentation scopes of these spans, sorted; at most ten."""
+    follows_keys: list[str] = Field(default_factory=list)
+    """The provider's ids of tool calls that this run executes or answers, and that none of its
+    rounds chose, sorted; at most a hundred. Another run of the session may have chosen them."""
 
 
 class Outcome(_Fields):

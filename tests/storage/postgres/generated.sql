@@ -195,6 +195,7 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     output_tokens = incoming.output_tokens, cost_usd = incoming.cost_usd,
     unpriced_calls = incoming.unpriced_calls, tool_calls = incoming.tool_calls,
     failed_calls = incoming.failed_calls, unread_spans = incoming.unread_spans,
+    unread_scopes = incoming.unread_scopes, follows_keys = incoming.follows_keys,
     revision = incoming.revision, projected = incoming.projected,
     projection_version = incoming.projection_version, projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
@@ -208,26 +209,28 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subj
     is_agent_work BOOLEAN, title TEXT, agent_name TEXT, status record_status, reason TEXT,
     started_at TIMESTAMP WITH TIME ZONE, finished_at TIMESTAMP WITH TIME ZONE, recorder_id UUID,
     input_tokens BIGINT, output_tokens BIGINT, cost_usd NUMERIC, unpriced_calls BIGINT,
-    tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, revision bigint, projected bigint,
-    projection_version integer, seconds float8, span_bytes bigint, settle_seconds float8)
+    tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, unread_scopes TEXT[],
+    follows_keys TEXT[], revision bigint, projected bigint, projection_version integer,
+    seconds float8, span_bytes bigint, settle_seconds float8)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[]);
 
 -- projection_rows.replacing: steps of projected runs
     INSERT INTO agent_execution_record AS stored (project_id, root_plan_id, step_id, revision,
         plan_id, position, agent_name, request, recorder_id, started_at, status, finished_at,
-        reason, result, error_type, error_message, error_stack, masked, recorded_at, digest)
+        reason, result, error_type, error_message, error_stack, masked, clock_shift_us, recorded_at,
+        digest)
     SELECT run.project_id, run.root_plan_id, incoming.step_id, run.revision, incoming.plan_id,
         incoming.position, incoming.agent_name, incoming.request, incoming.recorder_id,
             incoming.started_at, incoming.status, incoming.finished_at, incoming.reason,
             incoming.result, incoming.error_type, incoming.error_message, incoming.error_stack,
-            incoming.masked, incoming.recorded_at, incoming.digest
+            incoming.masked, incoming.clock_shift_us, incoming.recorded_at, incoming.digest
     FROM json_to_recordset($2) AS incoming (
         root_plan_id uuid, step_id UUID, plan_id UUID, position INTEGER, agent_name TEXT,
             request TEXT, recorder_id UUID, started_at TIMESTAMP WITH TIME ZONE,
             status record_status, finished_at TIMESTAMP WITH TIME ZONE, reason TEXT, result TEXT,
-            error_type TEXT, error_message TEXT, error_stack TEXT, masked TEXT[], digest bigint,
-            recorded_at timestamptz)
+            error_type TEXT, error_message TEXT, error_stack TEXT, masked TEXT[],
+            clock_shift_us BIGINT, digest bigint, recorded_at timestamptz)
     JOIN run ON run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
         AND run.root_plan_id = ANY($3::uuid[])
     ORDER BY incoming.root_plan_id, incoming.step_id
@@ -238,7 +241,8 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
         status = excluded.status, finished_at = excluded.finished_at, reason = excluded.reason,
         result = excluded.result, error_type = excluded.error_type,
         error_message = excluded.error_message, error_stack = excluded.error_stack,
-        masked = excluded.masked, digest = excluded.digest;
+        masked = excluded.masked, clock_shift_us = excluded.clock_shift_us,
+        digest = excluded.digest;
 
 -- projection_rows.removing: steps of projected runs
     INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
@@ -335,9 +339,9 @@ WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND status = 
 SELECT CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END AS "status",
     reason AS "reason", started_at AS "started_at", finished_at AS "finished_at",
     abandoned_at AS "abandoned_at", round(date_part('epoch',
-    finished_at - started_at) * 1e6) / 1e3 AS "duration_ms", position AS "position", nullif(masked,
-    '{}') AS "masked", CASE WHEN num_nonnulls(error_type, error_message,
-    error_stack) > 0 THEN json_build_object('type', error_type, 'message',
+    finished_at - started_at) * 1e6) / 1e3 AS "duration_ms", clock_shift_us AS "clock_shift_us",
+    position AS "position", nullif(masked, '{}') AS "masked", CASE WHEN num_nonnulls(error_type,
+    error_message, error_stack) > 0 THEN json_build_object('type', error_type, 'message',
     CASE WHEN octet_length(error_message) <= 2048 THEN error_message ELSE left(error_message,
     2048) END, 'stack',
     CASE WHEN octet_length(error_stack) <= 2048 THEN error_stack ELSE left(error_stack,

@@ -1,7 +1,7 @@
-"""Link tool calls across agents: by a provider's call id, and by calls that only an answer has.
+"""Link tool calls across agents and runs: by a provider's call id, and by calls of an answer alone.
 
 Providers number calls in their own ways, and local models number them per conversation, so an id
-alone proves little. Both functions link only what exactly one pair of spans can mean.
+alone proves little. Agents are linked only if exactly one pair of spans can be meant.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracer.otel.dialects.dialect import RequestedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.projection.agents import BY_TEXT, Agents, AgentWork, is_within_tool
 from tracer.otel.projection.forest import ending_of
 from tracer.records import Status
-from tracer.records.arguments import Texts, same_arguments, strings_in
+from tracer.records.arguments import Texts, parsed, same_arguments, strings_in
 
 # --- Spans below the wrong agent.
 #
@@ -24,7 +24,7 @@ from tracer.records.arguments import Texts, same_arguments, strings_in
 # call shows which agent a span belongs to, if exactly one round chose the id and exactly one tool
 # span carries it. An id outranks a parent. Evidence that contradicts prevents the link.
 
-_CALLING = frozenset(("tool_calls", "tool_call", "tool_use", "tool-calls", "function_call"))
+_CALLING = frozenset("tool_calls tool_call tool_use tool-calls function_call".split())
 """Finish reasons of an answer that requests tool calls."""
 
 
@@ -324,3 +324,70 @@ def _span_of(call: _ChosenCall, agent: AgentWork) -> SlimSpan:
 def id_of_chosen(model: SlimSpan, number: int) -> bytes:
     """Return the id from which the ids of a call without a span are derived."""
     return model.identity + b"chosen" + number.to_bytes(4, "big")
+
+
+# --- Calls of other runs.
+#
+# A program can execute a requested call, or answer it, in a later trace: after an approval, in
+# another process, or because each of its steps is a trace of its own.
+
+_MOST_IDS = 100
+_RESULTS = frozenset(
+    "tool_call_response tool_result tool-result tool_response toolResult function_call_output"
+    " custom_tool_call_output function_response functionResponse".split()
+)
+"""The types of the messages, or of their parts, that contain the result of a tool call."""
+_IDS = "tool_call_id call_id tool_use_id toolCallId toolUseId id".split()
+
+
+def followed_call_ids(agents: Agents) -> list[str]:
+    """Return the provider's ids of the calls that this run carries on, sorted; at most a hundred.
+
+    These are the calls that its first round answers before it says anything, and those that its
+    tool spans carry and that none of its rounds chose. Tool spans do not count if the choices of a
+    round are unknown.
+    """
+    rounds = [span for span in agents.of if span.facts.role is Role.MODEL]
+    found = set[str]()
+    if rounds:
+        first = min(rounds, key=lambda span: span.order)
+        found.update(_answered_last(first.facts.messages))
+    chosen = {call.call_id for span in rounds for call in span.facts.chosen}
+    carried = (
+        {span.facts.call_id for span in agents.of if span.facts.role is Role.TOOL}
+        - chosen
+        - {None, ""}
+    )
+    if carried and all(map(_are_choices_known, rounds)):
+        found.update(each for each in carried if each is not None)
+    return sorted(found)[:_MOST_IDS]
+
+
+def _answered_last(messages: str | None) -> Iterator[str]:
+    """Yield the ids of the calls whose results are the last messages of a request."""
+    items = parsed(messages)
+    if not isinstance(items, list):
+        return
+    for item in reversed(items):
+        ids = list(_result_ids(item))
+        if not ids:
+            return
+        yield from ids
+
+
+def _result_ids(message: Any) -> Iterator[str]:
+    if not isinstance(message, dict):
+        return
+    pieces: list[Any] = [message]
+    for name in ("parts", "content", "contents"):
+        value = message.get(name)
+        pieces += value if isinstance(value, list) else []
+    for piece in pieces:
+        if not isinstance(piece, dict):
+            continue
+        held = next((piece[name] for name in _RESULTS if isinstance(piece.get(name), dict)), piece)
+        if held is piece and not (piece.get("type") in _RESULTS or piece.get("role") == "tool"):
+            continue
+        call_id = next((held[name] for name in _IDS if isinstance(held.get(name), str)), None)
+        if call_id:
+            yield call_id

@@ -25,6 +25,7 @@ from tracer.otel.dialects.dialect import ExecutedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.otlp.spans import EPOCH, encode_logs, encode_protobuf, moment, root_plan_id, stored
 from tracer.otel.projection.across_agents import (
     correct_by_call_ids,
+    followed_call_ids,
     id_of_chosen,
     link_to_answers,
 )
@@ -87,6 +88,7 @@ RUN_FIELDS = (
     *TOTALS,
     "unread_spans",
     "unread_scopes",
+    "follows_keys",
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -266,7 +268,7 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
         {kind: {} for kind in RECORDS}
     )
     fields |= {"status": Status.UNKNOWN, "is_agent_work": False}
-    fields |= {"unread_spans": 0, "unread_scopes": []}
+    fields |= {"unread_spans": 0, "unread_scopes": [], "follows_keys": []}
     return ProjectedRun(
         root_plan_id=run.trace_id,
         run=tuple(_row_value(fields.get(name)) for name in RUN_FIELDS),
@@ -864,6 +866,7 @@ class _Projection:
             failed_calls=self._failures,
             unread_spans=self._unread.total(),
             unread_scopes=_stored_list(scopes)[:_MOST_SCOPES],
+            follows_keys=_stored_list(followed_call_ids(self._agents)),
         )
 
     def places(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanPlace]:

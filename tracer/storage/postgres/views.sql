@@ -72,7 +72,8 @@ SELECT
     run.deployment_environment,
     run.unpriced_calls,
     run.unread_spans,
-    coalesce(run.unread_scopes, '{}') AS unread_scopes
+    coalesce(run.unread_scopes, '{}') AS unread_scopes,
+    run.follows_keys
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -110,6 +111,8 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
+COMMENT ON COLUMN trace.runs.follows_keys IS 'The provider''s ids of tool calls that this run executes or answers, and that none of its
+rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

@@ -18,7 +18,7 @@ export interface paths {
          * @description Record OpenTelemetry spans. Each span is stored or rejected independently of the others.
          *
          *     All stored spans are committed before the response. The body may be compressed
-         *     (`Content-Encoding: gzip` or `deflate`). It is safe to send a request again.
+         *     (`Content-Encoding: gzip`, `zstd` or `deflate`). It is safe to send a request again.
          *
          *     The server converts spans to records shortly after the response. To wait for the records, send
          *     the header `Prefer: wait=5` (RFC 7240; the unit is seconds, the maximum is 30). If all records
@@ -44,8 +44,9 @@ export interface paths {
          * Record Logs
          * @description Record OpenTelemetry log records. The rules of `POST /v1/traces` apply.
          *
-         *     A log record belongs to the run of its trace. If it has no trace id, it must come from a
-         *     supported agent program and contain the id of a session. Otherwise it is rejected.
+         *     A log record belongs to the run of its trace. A record without a trace id belongs to its
+         *     session, if it comes from a supported agent program and contains the session's id. All other
+         *     records without a trace id are accepted, counted in the metrics, and not stored.
          */
         post: operations["record_logs"];
         delete?: never;
@@ -2240,6 +2241,7 @@ export interface components {
          *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsKeys": [],
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
          *       "masked": [],
@@ -2422,6 +2424,12 @@ export interface components {
              */
             unreadScopes: string[];
             /**
+             * Followskeys
+             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
+             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             */
+            followsKeys: string[];
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2510,6 +2518,7 @@ export interface components {
          *       "durationMs": 5649.188,
          *       "failedCalls": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsKeys": [],
          *       "inputTokens": 5120,
          *       "masked": [],
          *       "outputTokens": 830,
@@ -2689,6 +2698,12 @@ export interface components {
              */
             unreadScopes: string[];
             /**
+             * Followskeys
+             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
+             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             */
+            followsKeys: string[];
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2754,6 +2769,7 @@ export interface components {
          *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsKeys": [],
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
          *       "masked": [],
@@ -2935,6 +2951,12 @@ export interface components {
              * @description The instrumentation scopes of these spans, sorted; at most ten.
              */
             unreadScopes: string[];
+            /**
+             * Followskeys
+             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
+             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             */
+            followsKeys: string[];
             /**
              * Request
              * @description The first 300 characters of the question.
