@@ -194,7 +194,7 @@ RecordsOfSpans = Callable[
     dict[bytes, RecordReference],
 ]
 """Returns the record that each span belongs to, by span id; see
-`tracer.otel.projection.project.places_of`."""
+`tracer.otel.projection.project.known_span_records`."""
 
 SpanOrder = tuple[int, bytes]
 """The sort key of a span: its start and its id."""

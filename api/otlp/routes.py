@@ -480,7 +480,7 @@ async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refus
         for each in decoded.refused
     ]
     answer = await writer.write_spans(decoded.traces)
-    refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
+    refused += [replace(each, index=decoded.indexes[each.index]) for each in answer.refused]
     return sorted(refused, key=lambda each: each.index)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from tests.analysts.telling import CANCELLED, FAILED, Telling
-from tests.otel.made_traces import agent, made, spans_from, tool
+from tests.otel.made_traces import agent, make_span, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tracer.otel.otlp.blocks import traces_of
@@ -185,7 +185,7 @@ def exported_trace() -> list[Span]:
         return (at + began, at + ended)
 
     return spans_from(
-        made(1, "workflow", at=during(0, 12)),
+        make_span(1, "workflow", at=during(0, 12)),
         agent(2, "triage", parent=1, at=during(0, 11)),
         tool(3, "ask_specialist", '{"about":"p-7"}', parent=2, at=during(1, 9)),
         tool(4, "read_chart", P7, parent=2, at=during(1, 2)),

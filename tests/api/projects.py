@@ -20,7 +20,7 @@ from api.app import create_app
 from api.openapi import openapi_document
 from api.parts import Parts
 from tests.otel.made_logs import logs_as_traces, made_log
-from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
+from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
 from tests.projecting import project_in, projecting
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.blocks import traces_of
@@ -104,7 +104,7 @@ class Project:
             "record_events": [
                 (b"\n".join(map(event_json, self.run.events)), "application/x-ndjson")
             ],
-            "record_traces": [(body_of(made(1, "a tool", CALL)), json)],
+            "record_traces": [(body_of(make_span(1, "a tool", CALL)), json)],
             "record_logs": [
                 (
                     b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"%s"}]}]}]}'
@@ -142,7 +142,7 @@ class Doors:
 
 
 async def _leave_pending(pool: Pool, project: Project, span: int) -> None:
-    traces = traces_of(spans_from(made(span, project.canary)))
+    traces = traces_of(spans_from(make_span(span, project.canary)))
     await postgres_writer(ProjectPool(pool, project.project_id)).write_spans(traces)
 
 
@@ -201,7 +201,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     assert answer.refused == []
     async for _ in roll_up(ProjectPool(pool, project_id)):
         pass
-    trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
+    trace = spans_from(make_span(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
     named = made_log("asked", 1, conversation__id="c-1", prompt=canary)
     logs = logs_as_traces(named, scope="codex_otel")
     assert (await writer.write_spans([*traces_of(trace), *logs])).refused == []

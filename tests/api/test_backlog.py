@@ -12,14 +12,14 @@ import pytest
 from api.main import server_parts
 from tests.api import ward
 from tests.api.conftest import client_of
-from tests.otel.made_traces import body_of, made
+from tests.otel.made_traces import body_of, make_span
 from tests.storage.postgres.lock_waits import until
 from tests.storage.postgres.pending_runs import accept, small_trace, until_living
 from tracer.settings import Settings, read_settings
 
 HERE = {"Host": "localhost"}
 JSON = HERE | {"Content-Type": "application/json"}
-BODY = body_of(made(1, "a tool", {}))
+BODY = body_of(make_span(1, "a tool", {}))
 
 
 @asynccontextmanager

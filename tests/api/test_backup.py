@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
@@ -34,7 +34,7 @@ async def test_restored_database_returns_the_same_bytes_as_the_original(
     async with open_pool(database_url) as pool:
         writer = postgres_writer(ProjectPool(pool))
         await writer.write([*run.events, *open_run.events])
-        await writer.write_spans(traces_of(spans_from(made(1, "a tool", TRACE))))
+        await writer.write_spans(traces_of(spans_from(make_span(1, "a tool", TRACE))))
         await project_in(pool)
         await writer.delete_run(await _another(writer))
         await PostgresSessions(ProjectPool(pool)).change_state("s-1", {"messages": 3}, [])

@@ -19,7 +19,7 @@ from tests.api.conftest import Api, client_of, serving_parts
 from tests.api.test_running import ended
 from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
-from tests.otel.canary_spans import places, request_with
+from tests.otel.canary_spans import field_paths, request_with
 from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
 from tests.recordings import whole_run
@@ -52,7 +52,7 @@ async def test_database_search_finds_an_unmasked_secret_in_a_span_block(
     async with open_pool(database_url) as pool:
         start = plan.model_copy(update={"root_plan_id": run_id, "plan_id": run_id})
         await postgres_writer(ProjectPool(pool)).write([start])
-    message = request_with(run_id.bytes, list(places())).SerializeToString()
+    message = request_with(run_id.bytes, list(field_paths())).SerializeToString()
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         await connection.execute(
             "INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)"
@@ -87,7 +87,7 @@ async def shown_canaries(api: Api, database_url: str, run: UUID) -> list[str]:
 
 def canaries_in(**found: bytes) -> list[str]:
     """Return a line for each canary in the named data."""
-    return [f"{place}: {canary}" for place, data in found.items() for canary in found_in(data)]
+    return [f"{path}: {canary}" for path, data in found.items() for canary in found_in(data)]
 
 
 async def test_secrets_in_client_events_are_not_stored_or_logged(
@@ -143,7 +143,7 @@ async def test_secrets_in_any_field_of_a_span_are_not_stored_or_logged(
     api: Api, database_url: str, log: io.StringIO, kind: str, packing: str
 ) -> None:
     trace_id = new_id()
-    found = list(places())
+    found = list(field_paths())
     assert len(found) > 60
     body = request_with(trace_id.bytes, found).SerializeToString()
     await _send_spans(api, body, kind, packing)

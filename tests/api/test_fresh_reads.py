@@ -20,12 +20,12 @@ from api.app import ALL_ROUTES, create_app
 from api.freshness import KINDS
 from tests.api.conftest import Api, client_of, serving_parts
 from tests.otel.captured import bodies
-from tests.otel.made_traces import TRACE_ID, agent, body_of, made, spans_from, tool
+from tests.otel.made_traces import TRACE_ID, agent, body_of, make_span, spans_from, tool
 from tests.projecting import DatabaseProjection
 from tests.sample_runs import sample_run
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.projection import place_spans
+from tracer.otel.projection import span_records
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.postgres import ProjectPool, connection_options, open_pool
 from tracer.storage.postgres.projection import PostgresProjection
@@ -53,7 +53,7 @@ def calls(number: int, at: tuple[float, float | None] = (0, 1)) -> list[dict[str
 
 def call_path(number: int) -> str:
     [trace] = traces_of(spans_from(*calls(number + 1)))
-    _, call_id = place_spans([trace.message])[(2 + number).to_bytes(8)]
+    _, call_id = span_records([trace.message])[(2 + number).to_bytes(8)]
     return f"/api/tool-calls/{UUID(bytes=call_id)}"
 
 
@@ -186,7 +186,7 @@ async def test_new_spans_are_listed_even_if_they_change_no_record(api: Api) -> N
     first = await api.read(f"/api/runs/{RUN}")
     assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
 
-    await post(api, made(9, "GET", parent=2))
+    await post(api, make_span(9, "GET", parent=2))
 
     assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 3
     assert await api.read(f"/api/runs/{RUN}") == first
@@ -195,7 +195,7 @@ async def test_new_spans_are_listed_even_if_they_change_no_record(api: Api) -> N
 async def test_spans_of_a_run_of_events_are_listed_at_once(api: Api) -> None:
     run = await api.record(sample_run())
     for number in (1, 2):
-        span = made(number, "GET") | {"traceId": run.root.hex}
+        span = make_span(number, "GET") | {"traceId": run.root.hex}
         await post(api, span)
 
         spans = await api.get(f"/api/runs/{run.root}/spans")

@@ -22,7 +22,7 @@ from api.requests import MAX_BYTES as MAX_EVENT_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
-from tests.otel.made_traces import TRACE_ID, made
+from tests.otel.made_traces import TRACE_ID, make_span
 from tests.otel.projections import project
 from tests.otel.wire import bytes_field
 from tests.profiles import quick_among, scaled
@@ -248,7 +248,7 @@ async def test_request_with_too_many_secrets_is_rejected(api: Api, path: str) ->
         events = [event | dict.fromkeys(("rootPlanId", "planId"), str(new_id()))] * 100
         body = json.dumps({"events": events}).encode()
     else:
-        spans = [made(n, f"span {n}", {"gen_ai.input.messages": text}) for n in range(1, 101)]
+        spans = [make_span(n, f"span {n}", {"gen_ai.input.messages": text}) for n in range(1, 101)]
         body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
 
     response = await post(api, path, body, JSON)
@@ -290,9 +290,11 @@ ALLOWED: list[dict[str, Any]] = [
 
 async def test_valid_spans_next_to_invalid_spans_are_stored(api: Api) -> None:
     operation = {"gen_ai.operation.name": "execute_tool"}
-    strange = [{**made(n, f"execute_tool bad {n}", operation), **s} for n, s in enumerate(STRANGE)]
+    strange = [
+        {**make_span(n, f"execute_tool bad {n}", operation), **s} for n, s in enumerate(STRANGE)
+    ]
     allowed = [
-        {**made(n + 40, f"execute_tool good {n}", operation), **each}
+        {**make_span(n + 40, f"execute_tool good {n}", operation), **each}
         for n, each in enumerate(ALLOWED)
     ]
     mixed: list[Any] = [*strange[:7], *allowed, *strange[7:], None, 7, "x", []]
@@ -339,7 +341,7 @@ def _spans_with_a_hole() -> list[dict[str, Any]]:
     """Return copies of a span, each with another of its values replaced by `_HOLE`."""
     asked = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t", "some": [{"a": 1}]}
     said = {"gen_ai.usage.input_tokens": 5, "gen_ai.tool.call.arguments": "{}", "ratio": 0.5}
-    whole = made(1, "execute_tool t", asked | said, parent=1_000, failed="it broke") | {
+    whole = make_span(1, "execute_tool t", asked | said, parent=1_000, failed="it broke") | {
         "traceState": "a=b",
         "flags": 1,
         "droppedAttributesCount": 1,
@@ -347,7 +349,7 @@ def _spans_with_a_hole() -> list[dict[str, Any]]:
             {
                 "name": "exception",
                 "timeUnixNano": "5",
-                "attributes": made(1, "", asked)["attributes"],
+                "attributes": make_span(1, "", asked)["attributes"],
             }
         ],
         "links": [
@@ -410,7 +412,7 @@ async def test_spans_with_a_hostile_value_can_be_read(api: Api, name: str) -> No
 def _request_with(value: str) -> tuple[bytes, int]:
     """Return a request with a JSON value in all places of its spans, and the number of spans."""
     hostile = _spans_with_a_hole()
-    first, last = made(0x5000, "first"), made(0x5001, "last")
+    first, last = make_span(0x5000, "first"), make_span(0x5001, "last")
     around: list[dict[str, Any]] = [
         {"resource": _HOLE},
         {"resource": {"attributes": _HOLE}},
@@ -419,9 +421,9 @@ def _request_with(value: str) -> tuple[bytes, int]:
     request: dict[str, list[dict[str, Any]]] = {
         "resourceSpans": [
             {"scopeSpans": [{"spans": [first, *hostile, last]}]},
-            *({**each, "scopeSpans": [{"spans": [made(1, "x")]}]} for each in around),
-            {"scopeSpans": [{"scope": _HOLE, "spans": [made(1, "x")]}]},
-            {"scopeSpans": [{"spans": [made(0x5002, "other resource")]}]},
+            *({**each, "scopeSpans": [{"spans": [make_span(1, "x")]}]} for each in around),
+            {"scopeSpans": [{"scope": _HOLE, "spans": [make_span(1, "x")]}]},
+            {"scopeSpans": [{"spans": [make_span(0x5002, "other resource")]}]},
         ]
     }
     body = json.dumps(request).replace(f'"{_HOLE}"', value)

@@ -18,7 +18,7 @@ from api.routes.health import server_metrics
 from tests.api import ward
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects
-from tests.otel.made_traces import body_of, made
+from tests.otel.made_traces import body_of, make_span
 from tests.sample_runs import sample_run
 from tracer.records import new_id
 from tracer.records.events import event_json
@@ -56,7 +56,7 @@ async def test_stored_and_rejected_items_are_counted_by_source(api: Api) -> None
     run = sample_run()
     lines = b"\n".join(map(event_json, run.events)) + b'\n{"type":"nothing"}\nno json'
     await api.client.post("/api/events", content=lines, headers=NDJSON)
-    await api.client.post("/v1/traces", content=body_of(made(1, "a tool", {})), headers=JSON)
+    await api.client.post("/v1/traces", content=body_of(make_span(1, "a tool", {})), headers=JSON)
 
     samples = await series(api.client)
 

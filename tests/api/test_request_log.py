@@ -13,7 +13,7 @@ import pytest
 
 from api.middleware import request_id
 from tests.api.conftest import Api, client_of, parts_without_database
-from tests.otel.made_traces import body_of, made
+from tests.otel.made_traces import body_of, make_span
 from tests.sample_runs import sample_run
 from tracer.logs import configure_logs
 from tracer.records import new_id
@@ -144,7 +144,7 @@ async def test_request_log_contains_no_values_from_the_request(
         ("POST", "/api/events", {"json": {"events": [{"type": hush, hush: hush}]}}),
         ("POST", "/api/events", {"content": hush, "headers": NDJSON}),
         ("POST", "/api/events", {"content": hush, "headers": {"Content-Type": hush}}),
-        ("POST", "/v1/traces", {"content": body_of(made(1, hush, attributes))}),
+        ("POST", "/v1/traces", {"content": body_of(make_span(1, hush, attributes))}),
         ("GET", "/api/runs", {"params": {"q": hush}}),
         ("GET", "/api/runs", {"params": {hush: hush}}),
         ("GET", f"/api/runs/{hush}", {}),

@@ -11,7 +11,7 @@ from tests.contract.conftest import new_postgres_store
 from tests.contract.stores import NewStore
 from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
-from tracer.otel.projection import places_of
+from tracer.otel.projection import known_span_records
 from tracer.records import DEFAULT_PROJECT_ID
 
 __all__ = ["new_postgres_store"]
@@ -21,7 +21,7 @@ __all__ = ["new_postgres_store"]
 async def test_span_index_is_the_same_with_and_without_its_cache(
     new_postgres_store: NewStore, max_spans: int
 ) -> None:
-    store, cache = new_postgres_store(), SpanIndexCache(places_of, max_spans)
+    store, cache = new_postgres_store(), SpanIndexCache(known_span_records, max_spans)
     traces = [bytes([number] * 16) for number in range(1, 5)]
 
     for count in (1, 2, 2, 3):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.api.conftest import Api
 from tests.otel.captured import spans_of
-from tests.otel.made_traces import TRACE_ID, made, spans_from
+from tests.otel.made_traces import TRACE_ID, make_span, spans_from
 from tests.sample_runs import sample_run
 from tracer.records import new_id, span_id
 from tracer.records.spans import Span
@@ -53,10 +53,10 @@ async def test_each_span_has_the_id_of_its_record_or_enclosing_record(api: Api) 
     run = await written(
         api,
         spans_from(
-            made(1, "invoke_agent nurse", AGENT, at=(0, 9)),
-            made(2, "POST /tools", {"http.method": "POST"}, parent=1, at=(1, 8)),
-            made(3, "execute_tool measure", CALL, parent=2, at=(2, 7)),
-            made(4, "SELECT", {"db.system": "sqlite"}, parent=3, at=(3, 4)),
+            make_span(1, "invoke_agent nurse", AGENT, at=(0, 9)),
+            make_span(2, "POST /tools", {"http.method": "POST"}, parent=1, at=(1, 8)),
+            make_span(3, "execute_tool measure", CALL, parent=2, at=(2, 7)),
+            make_span(4, "SELECT", {"db.system": "sqlite"}, parent=3, at=(3, 4)),
         ),
     )
     tree: Any = await api.read(f"/api/plans/{run}/tree")
@@ -83,7 +83,7 @@ async def test_each_span_has_the_id_of_its_record_or_enclosing_record(api: Api) 
 async def test_tool_server_spans_belong_to_the_call_that_is_their_parent(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=1))
     call = run.failed_call
-    served = {**made(7, "measure", {"rpc.system": "mcp"}), "traceId": run.root.hex}
+    served = {**make_span(7, "measure", {"rpc.system": "mcp"}), "traceId": run.root.hex}
     spans = [
         {**served, "parentSpanId": span_id(call)},
         {**served, "spanId": "ab" * 8, "parentSpanId": served["spanId"], "name": "below"},
@@ -103,13 +103,13 @@ async def test_tool_server_spans_belong_to_the_call_that_is_their_parent(api: Ap
 
 
 async def test_later_span_changes_the_record_that_an_earlier_span_belongs_to(api: Api) -> None:
-    agent = made(1, "invoke_agent nurse", AGENT, at=(0, 9))
-    wrapper = made(2, "POST /tools", {"http.method": "POST"}, parent=3, at=(2, 8))
+    agent = make_span(1, "invoke_agent nurse", AGENT, at=(0, 9))
+    wrapper = make_span(2, "POST /tools", {"http.method": "POST"}, parent=3, at=(2, 8))
     run = await written(api, spans_from(agent, wrapper))
     (_, before) = await listed(api, run)
     assert (await listed(api, run))[1] == before
 
-    await written(api, spans_from(made(3, "execute_tool measure", CALL, parent=1, at=(1, 9))))
+    await written(api, spans_from(make_span(3, "execute_tool measure", CALL, parent=1, at=(1, 9))))
 
     (_, call, after) = await listed(api, run)
     assert call["record"]["kind"] == "toolCall"
@@ -163,7 +163,7 @@ async def test_attribute_values_that_json_cannot_encode_are_returned_as_text(api
     }
     attributes = [{"key": name, "value": value} for name, value in values.items()]
     span = {
-        **made(1, "x"),
+        **make_span(1, "x"),
         "attributes": attributes,
         "events": [{"name": "moment", "timeUnixNano": "0", "attributes": attributes}],
         "links": [{"traceId": TRACE_ID, "spanId": "ab" * 8, "attributes": attributes}],
@@ -200,7 +200,7 @@ async def test_attribute_values_that_json_cannot_encode_are_returned_as_text(api
 
 
 async def test_traces_without_agent_work_are_listed_only_with_other_traces(api: Api) -> None:
-    run = await written(api, spans_from(made(1, "GET /", {"http.method": "GET"})))
+    run = await written(api, spans_from(make_span(1, "GET /", {"http.method": "GET"})))
 
     async def runs(**parameters: str) -> list[str]:
         page: Any = await api.read("/api/runs", **parameters)

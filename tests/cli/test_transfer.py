@@ -11,7 +11,7 @@ import pytest
 from tests.otel.captured import spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_logs import logs_as_traces, made_log
-from tests.otel.made_traces import body_of, made
+from tests.otel.made_traces import body_of, make_span
 from tracer.cli import transfer
 from tracer.cli.transfer import Part, parts_of
 from tracer.errors import BadRequest
@@ -52,7 +52,7 @@ def test_spans_are_sent_from_protobuf_and_json_in_any_wrapping() -> None:
 
 def test_protobuf_that_starts_like_json_is_sent_as_protobuf() -> None:
     # 0x0a 0x7b is a line break and a brace, and a field of 123 bytes.
-    [span] = spans_in(decode_json(body_of(made(1, "x" * 65))))
+    [span] = spans_in(decode_json(body_of(make_span(1, "x" * 65))))
     data = encode_protobuf([span])
     assert data[:2] == b"\n{"
     assert [each.body for each in spans_sent(data)] == [span.body]

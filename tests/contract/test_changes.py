@@ -15,7 +15,7 @@ from tests.contract.generated_runs import Batches, retold_forests
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
 from tests.otel.captured import spans_of
-from tests.otel.made_traces import TRACE_ID, agent, made, spans_from, tool
+from tests.otel.made_traces import TRACE_ID, agent, make_span, spans_from, tool
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tests.trees import Node, plain_row, read_tree
@@ -135,7 +135,7 @@ async def test_records_that_later_spans_remove_are_reported_as_removed(
 
 
 async def test_removed_record_that_exists_again_is_reported_as_changed(store: Store) -> None:
-    first, unfinished = tool(3, "measure", parent=2), made(2, "group", at=(0, None), parent=1)
+    first, unfinished = tool(3, "measure", parent=2), make_span(2, "group", at=(0, None), parent=1)
     finished = agent(2, "nurse", parent=1)
     root = UUID(TRACE_ID)
     from_the_start, late = Watched(root), Watched(root)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.sample_runs import sample_run
 from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
@@ -114,7 +114,7 @@ async def test_erasing_a_subject_deletes_only_its_runs(store: Store) -> None:
 
 
 async def test_late_events_of_a_deleted_subject_are_rejected(store: Store) -> None:
-    spans = spans_from(made(1, "chat m", CHAT))
+    spans = spans_from(make_span(1, "chat m", CHAT))
     run, other = Moments(), Moments()
     await store.record(run.plan_started(subject="p-1"))
     await store.record_spans(spans)

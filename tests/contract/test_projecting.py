@@ -24,7 +24,7 @@ from tests.contract.stores import (
 )
 from tests.contract.test_changes import Watched, read_rows
 from tests.otel.captured import moved, spans_of
-from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
+from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
 from tests.profiles import scaled
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.otel.otlp.blocks import traces_of
@@ -95,7 +95,7 @@ async def test_projection_that_changes_no_record_keeps_the_revision(store: Store
     await store.project()
     before = await revision_of(store)
 
-    await store.record_spans(spans_from(made(3, "SELECT", parent=2, at=(1, 2))))
+    await store.record_spans(spans_from(make_span(3, "SELECT", parent=2, at=(1, 2))))
 
     assert await store.project() == 1
     assert await revision_of(store) == before
@@ -266,7 +266,7 @@ async def test_run_deleted_before_its_projection_leaves_no_records(store: Store)
 
 async def test_erasing_a_subject_deletes_pending_runs(store: Store) -> None:
     subject = {"gen_ai.operation.name": "chat", "user.id": "p-1"}
-    await store.record_spans(spans_from(made(1, "chat m", subject)))
+    await store.record_spans(spans_from(make_span(1, "chat m", subject)))
 
     erased = await store.writer.delete_subject("p-1")
 

@@ -21,7 +21,7 @@ from tests.contract.stores import (
 )
 from tests.otel.captured import NAMES, bodies, moved, spans_of
 from tests.otel.decoded import redacted_spans, spans_in
-from tests.otel.made_traces import chat, made, spans_from
+from tests.otel.made_traces import chat, make_span, spans_from
 from tests.profiles import quick_among
 from tests.recordings import rows_of_spans
 from tests.trees import plain_rows, read_tree
@@ -299,7 +299,7 @@ async def test_cost_is_rounded_to_12_decimal_places_and_0_if_out_of_range(
     ):
         store = new_store()
         cost = {"gen_ai.operation.name": "chat", "gen_ai.usage.cost": sent}
-        spans = spans_from(made(1, "chat", cost))
+        spans = spans_from(make_span(1, "chat", cost))
         await store.record_spans(spans)
         stored = (await store.reader.read_run(_run_of(spans[0]))).cost_usd
         if stored != expected:

@@ -159,7 +159,7 @@ def otlp_body() -> tuple[UUID, bytes]:
             "finish_reason": "tool_calls",
         }
         at = began + 4 * page
-        asked = made_traces.made(
+        asked = made_traces.make_span(
             2 + 2 * page, "chat gpt-5-mini", _asked(messages, said, page), parent=1, at=(at, at + 1)
         )
         ran = made_traces.tool(

@@ -12,7 +12,7 @@ from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import details, open_run, row
 from tests.otel.captured import bodies, spans_of
-from tests.otel.made_traces import agent, made, spans_from, tool
+from tests.otel.made_traces import agent, make_span, spans_from, tool
 from tests.sample_runs import sample_run
 from tracer.records import new_id
 
@@ -26,10 +26,12 @@ async def _span_run(site: Site, records: Records) -> tuple[UUID, UUID, str]:
     spans = [
         {**span, "traceId": trace_id.hex}
         for span in (
-            made(1, "workflow"),
+            make_span(1, "workflow"),
             agent(2, "planner", parent=1),
             tool(3, "ask", '{"q":"How is p-1?"}', parent=2, at=(1, 9)),
-            made(4, "POST /ask", {"my.own attribute": "kept <b>as it is</b>"}, parent=3, at=(2, 8)),
+            make_span(
+                4, "POST /ask", {"my.own attribute": "kept <b>as it is</b>"}, parent=3, at=(2, 8)
+            ),
             agent(5, "pharmacist", asked="How is p-1?", parent=1, at=(2, 8)),
         )
     ]

@@ -16,7 +16,7 @@ from tests.canary_events import EVERYTHING, VALUES
 CARD = 4111111111111111
 """A valid card number, as an integer."""
 
-Place = tuple[FieldDescriptor, ...]
+FieldPath = tuple[FieldDescriptor, ...]
 """The path of a field, from `ResourceSpans`."""
 
 _MOST_OF_A_KIND = 2
@@ -26,33 +26,35 @@ _IDS = ("trace_id", "span_id", "parent_span_id")
 """Fields of spans that must be ids, or the span is rejected."""
 
 
-def places(message: Descriptor = ResourceSpans.DESCRIPTOR, above: Place = ()) -> Iterator[Place]:
+def field_paths(
+    message: Descriptor = ResourceSpans.DESCRIPTOR, above: FieldPath = ()
+) -> Iterator[FieldPath]:
     """Yield the path of every text, bytes or number field of a span, its resource and scope."""
     for field in message.fields:
-        place = (*above, field)
+        path = (*above, field)
         below = field.message_type
         if below is not None:
             if sum(each.message_type is below for each in above) < _MOST_OF_A_KIND:
-                yield from places(below, place)
+                yield from field_paths(below, path)
         elif message is WireSpan.DESCRIPTOR and field.name in _IDS:
             continue
         elif field.type in _EXAMPLES:
-            yield place
+            yield path
 
 
-def name_of(place: Place) -> str:
-    return ".".join(field.name for field in place)
+def name_of(path: FieldPath) -> str:
+    return ".".join(field.name for field in path)
 
 
-def request_with(trace_id: bytes, found: list[Place]) -> ExportTraceServiceRequest:
+def request_with(trace_id: bytes, found: list[FieldPath]) -> ExportTraceServiceRequest:
     """Return a request with one span for each path, with canaries at that path."""
     request = ExportTraceServiceRequest()
-    for number, place in enumerate(found, 1):
+    for number, path in enumerate(found, 1):
         top = request.resource_spans.add()
         span = top.scope_spans.add().spans.add()
         span.trace_id, span.span_id = trace_id, number.to_bytes(8, "big")
         span.start_time_unix_nano, span.end_time_unix_nano = 10**18, 10**18 + number
-        _fill(top, place)
+        _fill(top, path)
         for key, value in _CALL.items():
             span.attributes.add(key=key).value.string_value = value
     return request
@@ -61,14 +63,14 @@ def request_with(trace_id: bytes, found: list[Place]) -> ExportTraceServiceReque
 _CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}
 
 
-def _fill(message: Any, place: Place) -> None:
-    for field in place[:-1]:
+def _fill(message: Any, path: FieldPath) -> None:
+    for field in path[:-1]:
         message = getattr(message, field.name)
         if field.is_repeated:
             message = message[0] if len(message) else message.add()
         elif isinstance(message, KeyValue):
             message.key = "note"
-    leaf = place[-1]
+    leaf = path[-1]
     example = _EXAMPLES[leaf.type]
     if leaf.name in ("key", "trace_state"):
         example = VALUES  # redaction does not look for keys in these fields

@@ -13,8 +13,8 @@ from tracer.storage.write_redaction import WriteRedactor
 
 def spans_in(decoded: Decoded) -> list[Span]:
     """Return the accepted spans in the order of the request."""
-    places_and_spans = zip(decoded.places, spans_of_traces(decoded.traces), strict=True)
-    return [span for _, span in sorted(places_and_spans, key=lambda each: each[0])]
+    indexes_and_spans = zip(decoded.indexes, spans_of_traces(decoded.traces), strict=True)
+    return [span for _, span in sorted(indexes_and_spans, key=lambda each: each[0])]
 
 
 def spans_of_traces(traces: Iterable[TraceSpans]) -> list[Span]:

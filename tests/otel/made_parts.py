@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.otel.made_traces import agent, chat, made, pairs, spans_from, tool
+from tests.otel.made_traces import agent, chat, make_span, pairs, spans_from, tool
 from tracer.records.spans import Span
 
 _TEXT = st.sampled_from(["ask", "tell"])
@@ -26,7 +26,7 @@ _ROLES = ("agent", "chat", "tool", "wrapper"), ("chat", "tool"), ("tool", "tool"
 
 
 def workflow(number: int, name: str, **more: Any) -> dict[str, Any]:
-    return made(number, name, {"gen_ai.operation.name": "invoke_workflow"}, **more)
+    return make_span(number, name, {"gen_ai.operation.name": "invoke_workflow"}, **more)
 
 
 @st.composite
@@ -35,7 +35,7 @@ def parts_of_a_made_trace(draw: st.DrawFn) -> list[list[Span]]:
     count = draw(st.integers(2, 12))
     number = st.integers(1, count)
     roles = [*draw(st.sampled_from(_ROLES)), *draw(st.lists(st.just("workflow"), max_size=1))]
-    told: list[Span] = []
+    spans: list[Span] = []
     for each in range(1, count + 1):
         above = draw(st.one_of(st.none(), number, number, st.integers(1, count + 3)))
         start = draw(st.integers(0, 5))
@@ -43,14 +43,14 @@ def parts_of_a_made_trace(draw: st.DrawFn) -> list[list[Span]]:
         role = draw(st.sampled_from(roles))
         for _ in range(draw(st.integers(1, 2))):
             one = _made(draw, role, each, where)
-            told += spans_from({**one, "attributes": one["attributes"] + pairs(draw(_MORE))})
+            spans += spans_from({**one, "attributes": one["attributes"] + pairs(draw(_MORE))})
         if draw(st.booleans()):
-            told.append(replace(told[-1], end=0))
-    told = draw(st.permutations(told))
+            spans.append(replace(spans[-1], end=0))
+    spans = draw(st.permutations(spans))
     cuts = [0]
-    while cuts[-1] < len(told):
+    while cuts[-1] < len(spans):
         cuts.append(cuts[-1] + draw(st.sampled_from([1, 1, 1, 2, 4])))
-    return [told[start:end] for start, end in pairwise(cuts)]
+    return [spans[start:end] for start, end in pairwise(cuts)]
 
 
 def _made(draw: st.DrawFn, role: str, number: int, where: dict[str, Any]) -> dict[str, Any]:
@@ -66,4 +66,4 @@ def _made(draw: st.DrawFn, role: str, number: int, where: dict[str, Any]) -> dic
             return tool(number, draw(_TEXT), arguments, draw(_TEXT), **where)
         case "workflow":
             return workflow(number, "w", **where)
-    return made(number, "wrapper", **where)
+    return make_span(number, "wrapper", **where)

@@ -23,7 +23,7 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000
 
 
-def made(
+def make_span(
     number: int,
     name: str,
     attributes: Mapping[str, Any] | None = None,
@@ -78,7 +78,7 @@ def agent(number: int, name: str, **more: Any) -> dict[str, Any]:
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
     if asked:
         attributes["gen_ai.input.messages"] = json.dumps([{"role": "user", "content": asked}])
-    return made(number, f"invoke_agent {name}", attributes, **more)
+    return make_span(number, f"invoke_agent {name}", attributes, **more)
 
 
 def chat(number: int, *calls: tuple[str, str, str], tokens: int = 1, **more: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def chat(number: int, *calls: tuple[str, str, str], tokens: int = 1, **more: Any
         "gen_ai.usage.input_tokens": tokens,
         "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}]),
     }
-    return made(number, "chat m", attributes, **more)
+    return make_span(number, "chat m", attributes, **more)
 
 
 def tool(
@@ -102,7 +102,7 @@ def tool(
         attributes["gen_ai.tool.call.arguments"] = arguments
     if call_id is not None:
         attributes["gen_ai.tool.call.id"] = call_id
-    return made(number, f"execute_tool {name}", attributes, **more)
+    return make_span(number, f"execute_tool {name}", attributes, **more)
 
 
 def body_of(*spans: dict[str, Any]) -> bytes:

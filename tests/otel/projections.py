@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.blocks import sent_spans
-from tracer.otel.projection import RUN_FIELDS, fields_of, fields_of_run, place_spans, project_run
+from tracer.otel.projection import RUN_FIELDS, fields_of, fields_of_run, project_run, span_records
 from tracer.records import Kind
 from tracer.records.merge import Fields
 from tracer.records.record_classes import RecordReference
@@ -38,8 +38,8 @@ class Projected:
     @cached_property
     def record_of(self) -> dict[bytes, RecordReference]:
         """The record that each span became or belongs to. It takes as long as the projection."""
-        places = place_spans(*self.sent).items()
-        return {span_id: (kind, UUID(bytes=record_id)) for span_id, (kind, record_id) in places}
+        records = span_records(*self.sent).items()
+        return {span_id: (kind, UUID(bytes=record_id)) for span_id, (kind, record_id) in records}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projected) and differences(self, other) == []
@@ -131,7 +131,7 @@ def _flat(projected: Projected) -> dict[str, dict[str, Any]]:
             for record_id, fields in records.items()
         },
         **{
-            f"place of {span_id.hex()}": {"record": place}
-            for span_id, place in projected.record_of.items()
+            f"record of {span_id.hex()}": {"record": record}
+            for span_id, record in projected.record_of.items()
         },
     }

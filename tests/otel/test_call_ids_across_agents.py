@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, outline, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.otel.projection.across_agents import BY_NAME, ONLY_CHOSEN
 from tracer.otel.projection.agents import BY_TEXT
@@ -39,7 +39,7 @@ def grep(call_id: str = "c2", arguments: str | None = '{"p":1}', **more: Any) ->
 def answer(number: int, text: str = "done", **more: Any) -> dict[str, Any]:
     said = json.dumps([{"role": "assistant", "content": text}])
     operation = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said}
-    return made(number, "chat m", operation, **more)
+    return make_span(number, "chat m", operation, **more)
 
 
 def test_tool_call_below_the_root_belongs_to_the_round_that_chose_its_id() -> None:
@@ -78,7 +78,7 @@ CONTRADICTIONS = {
     "a round with unknown choices": [
         SEARCH,
         grep(parent=1),
-        made(7, "chat m", {"gen_ai.operation.name": "chat"}, parent=1, at=(13, 14)),
+        make_span(7, "chat m", {"gen_ai.operation.name": "chat"}, parent=1, at=(13, 14)),
     ],
     "an open round": [SEARCH, grep(parent=1), chat(7, parent=1, at=(13, None))],
     "before the round": [SEARCH, grep(parent=1, at=(2, 3))],

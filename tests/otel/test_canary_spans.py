@@ -9,9 +9,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.canaries import SECRETS
 from tests.canary_events import PASSWORD, found_in
-from tests.otel.canary_spans import CARD, name_of, places, request_with
+from tests.otel.canary_spans import CARD, field_paths, name_of, request_with
 from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.otel.wire import bytes_field
 from tracer.otel.otlp import decode_json, decode_protobuf
 from tracer.otel.otlp.blocks import sent_spans, traces_of
@@ -21,7 +21,7 @@ from tracer.records.spans import Span
 from tracer.storage.write_redaction import WriteRedactor
 
 REDACTOR = WriteRedactor()
-PLACES = list(places())
+FIELD_PATHS = list(field_paths())
 
 
 def admitted(spans: list[Span]) -> list[Span]:
@@ -38,25 +38,27 @@ def canaries_in(span: Span) -> list[str]:
 
 def received_protobuf() -> list[Span]:
     """Return the decoded spans of a request with a span for each of `PLACES`."""
-    return spans_in(decode_protobuf(request_with(b"t" * 16, PLACES).SerializeToString()))
+    return spans_in(decode_protobuf(request_with(b"t" * 16, FIELD_PATHS).SerializeToString()))
 
 
 def leaks(spans: list[Span]) -> list[str]:
     """Return a line for each of `PLACES` whose span had no canary or is stored with one."""
     stored = admitted(spans)
     lines = []
-    for place, before, after, again in zip(PLACES, spans, stored, admitted(stored), strict=True):
+    for path, before, after, again in zip(
+        FIELD_PATHS, spans, stored, admitted(stored), strict=True
+    ):
         if not canaries_in(before):
-            lines.append(f"{name_of(place)}: no canary was sent")
+            lines.append(f"{name_of(path)}: no canary was sent")
         if found := canaries_in(after):
-            lines.append(f"{name_of(place)}: {len(found)} canaries are stored, one is {found[0]}")
+            lines.append(f"{name_of(path)}: {len(found)} canaries are stored, one is {found[0]}")
         if again != after:
-            lines.append(f"{name_of(place)}: storing the stored span changes it")
+            lines.append(f"{name_of(path)}: storing the stored span changes it")
     return lines
 
 
 def test_secrets_at_any_place_of_protobuf_spans_are_not_stored() -> None:
-    assert len(PLACES) > 60
+    assert len(FIELD_PATHS) > 60
     assert leaks(received_protobuf()) == []
 
 
@@ -73,7 +75,7 @@ def test_values_of_every_type_under_a_secret_key_are_masked() -> None:
         AnyValue(array_value=ArrayValue(values=[text])),
         AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="a", value=text)])),
     ):
-        [span] = spans_from(made(1, "a span"))
+        [span] = spans_from(make_span(1, "a span"))
         sent = ResourceSpans.FromString(span.body)
         for owner in (sent.resource, sent.scope_spans[0].scope, sent.scope_spans[0].spans[0]):
             owner.attributes.add(key="db.client_password", value=value)
@@ -89,7 +91,9 @@ def test_secrets_are_found_after_any_protobuf_length_byte() -> None:
     leaked = []
     for secret in SECRETS:
         texts = [secret.text + " " * more for more in range(130)]
-        sent = spans_from(*(made(n, "a span", {"note": text}) for n, text in enumerate(texts, 1)))
+        sent = spans_from(
+            *(make_span(n, "a span", {"note": text}) for n, text in enumerate(texts, 1))
+        )
         leaked += [
             f"{secret.rule} in a text of {len(text)} characters"
             for text, span in zip(texts, admitted(sent), strict=True)
@@ -99,7 +103,7 @@ def test_secrets_are_found_after_any_protobuf_length_byte() -> None:
 
 
 def test_unknown_fields_of_spans_are_not_stored() -> None:
-    [span] = spans_from(made(1, "a span"))
+    [span] = spans_from(make_span(1, "a span"))
     sent = ResourceSpans.FromString(span.body)
     sent.scope_spans[0].spans[0].MergeFromString(bytes_field(999, SECRETS[0].text.encode()))
     [received] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
@@ -111,7 +115,7 @@ def test_unknown_fields_of_spans_are_not_stored() -> None:
 
 def test_a_message_without_secrets_is_stored_byte_for_byte() -> None:
     unknown = bytes_field(999, b"a new field")
-    [trace] = traces_of(spans_from(made(1, "a span", {"n": 5, "id": 2**60, "ratio": 2.0**60})))
+    [trace] = traces_of(spans_from(make_span(1, "a span", {"n": 5, "id": 2**60, "ratio": 2.0**60})))
     message = trace.message + bytes_field(1, unknown) + unknown
 
     [stored] = REDACTOR.traces([replace(trace, message=message)])
@@ -120,7 +124,9 @@ def test_a_message_without_secrets_is_stored_byte_for_byte() -> None:
 
 
 def test_spans_next_to_a_span_with_a_secret_keep_their_bytes() -> None:
-    [plain, secret] = spans_from(made(1, "plain"), made(2, "secret", {"note": SECRETS[0].text}))
+    [plain, secret] = spans_from(
+        make_span(1, "plain"), make_span(2, "secret", {"note": SECRETS[0].text})
+    )
     unknown = bytes_field(999, b"a new field")
     sent = ResourceSpans.FromString(plain.body)
     sent.scope_spans[0].spans[0].MergeFromString(unknown)
@@ -134,7 +140,7 @@ def test_spans_next_to_a_span_with_a_secret_keep_their_bytes() -> None:
 
 
 def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
-    [trace] = traces_of(spans_from(made(1, "a span")))
+    [trace] = traces_of(spans_from(make_span(1, "a span")))
     unknown = bytes_field(999, SECRETS[0].text.encode())
     kept = []
     for message in (
@@ -169,7 +175,7 @@ def test_card_number_is_redacted_if_bytes_before_it_look_like_digits() -> None:
     leaked = []
     for before in (b"", b"\x18\xff\xff\xff\xff\xff", b"!1234567", b"\x18\xff\xff\xff\xff\xff\x18"):
         for value in (AnyValue(int_value=CARD), AnyValue(double_value=CARD)):
-            [span] = spans_from(made(1, "a span"))
+            [span] = spans_from(make_span(1, "a span"))
             sent = ResourceSpans.FromString(span.body)
             attributes = sent.scope_spans[0].spans[0].attributes
             attributes.add(key="id").value.bytes_value = before
@@ -196,7 +202,7 @@ def test_card_number_in_a_padded_varint_is_redacted() -> None:
 def test_card_number_is_redacted_among_thousands_of_long_numbers() -> None:
     numbers = [2**50 + number for number in range(2000)]
     spans = spans_from(
-        *(made(number + 1, "a span", {"ids": numbers, "n": CARD}) for number in range(3))
+        *(make_span(number + 1, "a span", {"ids": numbers, "n": CARD}) for number in range(3))
     )
 
     stored = admitted(spans)

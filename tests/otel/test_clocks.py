@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.otel.otlp.spans import EPOCH
 from tracer.records import Kind
@@ -135,7 +135,7 @@ def test_shift_of_a_process_counts_for_the_calls_that_it_makes() -> None:
 def test_span_without_times_is_not_shifted() -> None:
     run = projection_of(
         agent(1, "planner", resource=PLANNER),
-        made(
+        make_span(
             2,
             "execute_tool ask",
             {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"},

@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
-from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
+from tests.otel.made_traces import TRACE_ID, body_of, make_span, projection_of, spans_from
 from tests.otel.projections import project
 from tests.otel.wire import bytes_field
 from tests.profiles import scaled
@@ -45,7 +45,7 @@ def test_json_and_protobuf_give_the_same_spans(name: str) -> None:
 
 
 def test_otlp_json_has_hexadecimal_ids_and_numeric_enums() -> None:
-    (span,) = spans_from(made(7, "chat", {"n": 5}, parent=1, kind=3))
+    (span,) = spans_from(make_span(7, "chat", {"n": 5}, parent=1, kind=3))
 
     exported = json.loads(encode_json([span]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
 
@@ -56,7 +56,7 @@ def test_otlp_json_has_hexadecimal_ids_and_numeric_enums() -> None:
 
 
 def test_otlp_json_accepts_integers_as_text_and_unknown_fields() -> None:
-    span = made(1, "x")
+    span = make_span(1, "x")
     span["startTimeUnixNano"] = 17
     span["attributes"] = [{"key": "n", "value": {"intValue": 5}}]
     span["brandNew"] = {"deep": [1]}
@@ -86,8 +86,8 @@ INVALID_FIELDS: list[tuple[str, Any]] = [
 def test_only_the_span_with_an_invalid_field_is_rejected() -> None:
     failures = []
     for field, value in INVALID_FIELDS:
-        bad = {**made(2, "b"), field: value}
-        decoded = decode_json(body_of(made(1, "a"), bad, made(3, "c")))
+        bad = {**make_span(2, "b"), field: value}
+        decoded = decode_json(body_of(make_span(1, "a"), bad, make_span(3, "c")))
         stored = [span.name for span in spans_in(decoded)]
         refused = [each.index for each in decoded.refused]
         if (stored, refused) != (["a", "c"], [1]):
@@ -97,7 +97,10 @@ def test_only_the_span_with_an_invalid_field_is_rejected() -> None:
 
 def test_times_from_zero_to_the_largest_are_kept() -> None:
     for end in (0, 1, 2**63 - 1):
-        span = {**made(1, "chat x", {"gen_ai.operation.name": "chat"}), "startTimeUnixNano": "0"}
+        span = {
+            **make_span(1, "chat x", {"gen_ai.operation.name": "chat"}),
+            "startTimeUnixNano": "0",
+        }
         span["endTimeUnixNano"] = str(end)
 
         assert spans_from(span)[0].end == end
@@ -135,7 +138,7 @@ def test_invalid_utf8_costs_one_replacement_character_in_any_string() -> None:
 
 
 def test_value_deeper_than_47_levels_rejects_a_protobuf_request() -> None:
-    deep_span, flat_span = spans_from(made(1, "deep"), made(2, "flat"))
+    deep_span, flat_span = spans_from(make_span(1, "deep"), make_span(2, "flat"))
     for depth in (30, 46, 47, 48, 10_000):
         value = AnyValue(string_value="bottom").SerializeToString()
         for _ in range(depth):
@@ -162,7 +165,7 @@ def _span_bytes(span: Span) -> bytes:
 
 def test_json_that_nests_too_deeply_is_refused() -> None:
     deep: str = '{"arrayValue":{"values":[' * 300 + '{"stringValue":"x"}' + "]}}" * 300
-    span = json.dumps({**made(1, "a"), "attributes": []})
+    span = json.dumps({**make_span(1, "a"), "attributes": []})
     bad = span.replace('"attributes": []', '"attributes": [{"key":"k","value":' + deep + "}]")
     body = f'{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{bad},{span}]}}]}}]}}'
 
@@ -199,7 +202,7 @@ def test_an_empty_request_has_no_spans() -> None:
 
 def test_nul_and_lone_surrogates_are_kept() -> None:
     call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.arguments": "a\0b"}
-    body = body_of(made(1, "execute_tool x", call)).replace(b"execute_tool x", rb"x \ud800")
+    body = body_of(make_span(1, "execute_tool x", call)).replace(b"execute_tool x", rb"x \ud800")
 
     decoded = decode_json(body)
 
@@ -253,14 +256,14 @@ _JSON = st.recursive(
 
 
 @given(
-    st.fixed_dictionaries({}, optional=dict.fromkeys(made(1, "x"), _JSON)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(make_span(1, "x"), _JSON)),
     st.fixed_dictionaries({}, optional={"resource": _JSON, "schemaUrl": _JSON}),
 )
 @settings(max_examples=scaled(200))
 def test_random_json_is_rejected_or_decoded_without_another_error(
     span: dict[str, Any], around: Any
 ) -> None:
-    request = json.loads(body_of({**made(1, "x"), **span}))
+    request = json.loads(body_of({**make_span(1, "x"), **span}))
     request["resourceSpans"][0].update(around)
 
     decoded = decode_json(json.dumps(request).encode())
@@ -273,7 +276,7 @@ def test_random_json_is_rejected_or_decoded_without_another_error(
 def test_a_span_with_ten_thousand_attributes_is_projected() -> None:
     many = {f"llm.input_messages.{n}.message.content": "x" for n in range(10_000)}
 
-    run = projection_of(made(1, "x", {"openinference.span.kind": "LLM", **many}))
+    run = projection_of(make_span(1, "x", {"openinference.span.kind": "LLM", **many}))
 
     assert len(run.record_of) == 1
 
@@ -281,11 +284,12 @@ def test_a_span_with_ten_thousand_attributes_is_projected() -> None:
 @pytest.mark.parametrize("depth", [1_000, pytest.param(3_000, marks=pytest.mark.thorough)])
 def test_deeply_nested_spans_are_projected(depth: int) -> None:
     numbers = range(2, depth)
-    wrappers = [made(n, "deep", {}, parent=n - 1 if n > 2 else None) for n in numbers]
+    wrappers = [make_span(n, "deep", {}, parent=n - 1 if n > 2 else None) for n in numbers]
     calls = [
-        made(n + 10_000, "execute_tool x", {"gen_ai.tool.name": "x"}, parent=n) for n in numbers
+        make_span(n + 10_000, "execute_tool x", {"gen_ai.tool.name": "x"}, parent=n)
+        for n in numbers
     ]
-    agents = [made(n + 20_000, f"invoke_agent a{n}", parent=n) for n in numbers]
+    agents = [make_span(n + 20_000, f"invoke_agent a{n}", parent=n) for n in numbers]
     spans = spans_from(*wrappers, *calls, *agents)
 
     run = project(spans)
@@ -296,7 +300,7 @@ def test_deeply_nested_spans_are_projected(depth: int) -> None:
 def test_attributes_of_every_type_are_kept() -> None:
     attributes = {"list": [1, "a", {"b": [True, 2.5]}], "empty": "", "none": []}
 
-    spans = spans_from(made(1, "x", attributes))
+    spans = spans_from(make_span(1, "x", attributes))
 
     assert spans[0].attributes == attributes
     assert spans_in(decode_protobuf(encode_protobuf(spans)))[0].attributes == attributes

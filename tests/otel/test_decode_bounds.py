@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.otel.made_traces import made
+from tests.otel.made_traces import make_span
 from tests.otel.wire import bytes_field
 from tracer.errors import TooLarge
 from tracer.otel.otlp import decode_json, decode_protobuf
@@ -38,7 +38,7 @@ def test_resource_that_is_too_large_for_so_many_spans_is_refused() -> None:
 
 
 def test_resource_that_is_too_large_is_parsed_once_in_a_json_request() -> None:
-    spans: list[Any] = [made(number + 1, "x") for number in range(1000)]
+    spans: list[Any] = [make_span(number + 1, "x") for number in range(1000)]
     resource = {"attributes": [{"key": "k", "value": {"stringValue": "x" * 1000 * KIB}}]}
     request = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.otel.made_traces import made, outline, projection_of, the_call
+from tests.otel.made_traces import make_span, outline, projection_of, the_call
 from tests.otel.projections import Projected
 from tracer.records import Kind
 
@@ -20,7 +20,7 @@ def the_round(run: Projected) -> dict[str, Any]:
 
 def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
     run = projection_of(
-        made(
+        make_span(
             1,
             "ai.generateText",
             {
@@ -32,7 +32,7 @@ def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
             },
             at=(0, 10),
         ),
-        made(
+        make_span(
             2,
             "ai.generateText.doGenerate",
             {
@@ -48,7 +48,7 @@ def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
             parent=1,
             at=(0, 1),
         ),
-        made(
+        make_span(
             3,
             "ai.toolCall",
             {
@@ -61,8 +61,10 @@ def test_vercel_generate_text_is_an_agent_and_do_generate_a_round() -> None:
             parent=1,
             at=(1, 9),
         ),
-        made(4, "ai.streamText", {"ai.telemetry.functionId": "researcher"}, parent=3, at=(2, 8)),
-        made(
+        make_span(
+            4, "ai.streamText", {"ai.telemetry.functionId": "researcher"}, parent=3, at=(2, 8)
+        ),
+        make_span(
             5,
             "ai.streamText.doStream",
             {"ai.usage.inputTokens": 7, "ai.prompt.messages": "[]"},
@@ -88,11 +90,11 @@ def test_mcp_spans_below_a_tool_span_merge_into_its_call() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
     mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "search", "jsonrpc.request.id": "1"}
     run = projection_of(
-        made(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),
-        made(2, "execute_tool search", tool, parent=1),
-        made(3, "tools/call search", mcp, parent=2, kind=3),
-        made(4, "tools/call search", mcp, parent=3, kind=2),
-        made(5, "tools/list", {"mcp.method.name": "tools/list"}, parent=1),
+        make_span(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),
+        make_span(2, "execute_tool search", tool, parent=1),
+        make_span(3, "tools/call search", mcp, parent=2, kind=3),
+        make_span(4, "tools/call search", mcp, parent=3, kind=2),
+        make_span(5, "tools/list", {"mcp.method.name": "tools/list"}, parent=1),
     )
 
     assert outline(run) == ["plan a", "  step a", "    call mcp search None"]
@@ -102,8 +104,8 @@ def test_mcp_spans_below_a_tool_span_merge_into_its_call() -> None:
 def test_mcp_span_without_a_tool_span_becomes_the_tool_call() -> None:
     mcp = {"mcp.method.name": "tools/call", "error.type": "tool_error"}
     run = projection_of(
-        made(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),
-        made(2, "tools/call search", mcp, parent=1, kind=3),
+        make_span(1, "invoke_agent a", {"gen_ai.operation.name": "invoke_agent"}),
+        make_span(2, "tools/call search", mcp, parent=1, kind=3),
     )
 
     assert outline(run) == ["plan a", "  step a", "    call mcp search None failed"]
@@ -111,7 +113,7 @@ def test_mcp_span_without_a_tool_span_becomes_the_tool_call() -> None:
 
 def test_older_genai_spellings_are_read() -> None:
     run = projection_of(
-        made(
+        make_span(
             1,
             "openai.chat",
             {
@@ -132,7 +134,7 @@ def test_older_genai_spellings_are_read() -> None:
             },
             at=(0, 1),
         ),
-        made(
+        make_span(
             2,
             "execute_tool ask",
             {"gen_ai.tool.name": "ask", "gen_ai.tool.call.id": "c1"},
@@ -155,7 +157,7 @@ def test_messages_in_span_events_are_read() -> None:
         "function": {"name": "ask", "arguments": '{"a":1}'},
     }
     run = projection_of(
-        made(
+        make_span(
             1,
             "chat gpt-4o",
             {"gen_ai.operation.name": "chat"},
@@ -169,7 +171,7 @@ def test_messages_in_span_events_are_read() -> None:
                 },
             ],
         ),
-        made(2, "execute_tool ask", {"gen_ai.tool.call.arguments": '{"a": 1}'}, at=(1, 2)),
+        make_span(2, "execute_tool ask", {"gen_ai.tool.call.arguments": '{"a": 1}'}, at=(1, 2)),
     )
 
     plan = run.records[Kind.PLAN][run.root_plan_id]
@@ -189,13 +191,13 @@ def test_pydantic_ai_format_version_2_is_read() -> None:
         },
     ]
     run = projection_of(
-        made(
+        make_span(
             1,
             "agent run",
             {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 9},
             scope="pydantic-ai",
         ),
-        made(
+        make_span(
             2,
             "chat m",
             {
@@ -206,8 +208,8 @@ def test_pydantic_ai_format_version_2_is_read() -> None:
             parent=1,
             at=(0, 1),
         ),
-        made(3, "running 1 tool", {"tools": ["ask"]}, parent=1, at=(1, 3)),
-        made(
+        make_span(3, "running 1 tool", {"tools": ["ask"]}, parent=1, at=(1, 3)),
+        make_span(
             4,
             "running tool",
             {
@@ -241,9 +243,9 @@ def test_older_google_adk_attributes_are_read() -> None:
     }
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"}
     run = projection_of(
-        made(1, "invocation", scope="gcp.vertex.agent"),
-        made(2, "agent_run [planner]", parent=1, scope="gcp.vertex.agent"),
-        made(
+        make_span(1, "invocation", scope="gcp.vertex.agent"),
+        make_span(2, "agent_run [planner]", parent=1, scope="gcp.vertex.agent"),
+        make_span(
             3,
             "call_llm",
             {
@@ -257,14 +259,14 @@ def test_older_google_adk_attributes_are_read() -> None:
             parent=2,
             scope="gcp.vertex.agent",
         ),
-        made(
+        make_span(
             4,
             "generate_content gemini",
             {"gen_ai.operation.name": "generate_content", "gen_ai.usage.input_tokens": 4},
             parent=3,
             scope="gcp.vertex.agent",
         ),
-        made(
+        make_span(
             5,
             "execute_tool ask",
             {
@@ -277,7 +279,7 @@ def test_older_google_adk_attributes_are_read() -> None:
             at=(1, 2),
             scope="gcp.vertex.agent",
         ),
-        made(
+        make_span(
             6,
             "execute_tool (merged)",
             {**tool, "gen_ai.tool.name": "(merged tools)", "gen_ai.tool.call.id": "event"},
@@ -301,10 +303,10 @@ def test_spans_within_a_claude_code_tool_are_no_calls() -> None:
     scope = "com.anthropic.claude_code.tracing"
     model = {"model": "m", "input_tokens": 3}
     run = projection_of(
-        made(1, "claude_code.interaction", {"session.id": "s"}, scope=scope),
-        made(2, "claude_code.llm_request", model, parent=1, at=(0, 1), scope=scope),
-        made(3, "claude_code.tool", {"tool_name": "Bash"}, parent=1, at=(1, 2), scope=scope),
-        made(4, "claude_code.tool.execution", {}, parent=3, at=(1, 2), scope=scope),
+        make_span(1, "claude_code.interaction", {"session.id": "s"}, scope=scope),
+        make_span(2, "claude_code.llm_request", model, parent=1, at=(0, 1), scope=scope),
+        make_span(3, "claude_code.tool", {"tool_name": "Bash"}, parent=1, at=(1, 2), scope=scope),
+        make_span(4, "claude_code.tool.execution", {}, parent=3, at=(1, 2), scope=scope),
     )
 
     assert outline(run) == [
@@ -319,9 +321,9 @@ def test_spans_within_a_claude_code_tool_are_no_calls() -> None:
 def test_logfire_log_line_is_never_a_round() -> None:
     said = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3}
     run = projection_of(
-        made(1, "chat m", said),
-        made(2, "streamed", {**said, "logfire.span_type": "log"}, parent=1, at=(2, 2)),
-        made(3, "said", {**said, "logfire.span_type": "log"}, at=(3, 3)),
+        make_span(1, "chat m", said),
+        make_span(2, "streamed", {**said, "logfire.span_type": "log"}, parent=1, at=(2, 2)),
+        make_span(3, "said", {**said, "logfire.span_type": "log"}, at=(3, 3)),
     )
 
     assert the_round(run)["input_tokens"] == 3

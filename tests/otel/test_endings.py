@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import made, projection_of, the_call
+from tests.otel.made_traces import make_span, projection_of, the_call
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"}
 
@@ -23,7 +23,7 @@ def ending(
     attributes: dict[str, Any] | None = None, **more: Any
 ) -> tuple[str, str | None, str | None]:
     call = the_call(
-        projection_of(made(1, "execute_tool t", {**TOOL, **(attributes or {})}, **more))
+        projection_of(make_span(1, "execute_tool t", {**TOOL, **(attributes or {})}, **more))
     )
     return call["status"], call["reason"], call["error_message"]
 

@@ -87,7 +87,7 @@ def delegation() -> list[Span]:
     run, sub = Moments(), Moments()
     plan, round_ = new_id(), new_id()
     inner = {"plan_id": plan, "step_id": sub.step}
-    told = whole_run(
+    whole = whole_run(
         [
             run.plan_started(title="Review", agent_name="planner"),
             run.step_started(agent_name="planner"),
@@ -101,7 +101,7 @@ def delegation() -> list[Span]:
             ),
         ]
     )
-    return list(exported_spans(told))
+    return list(exported_spans(whole))
 
 
 def test_exported_spans_give_the_same_tree() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.otel.made_traces import (
     agent,
     chat,
-    made,
+    make_span,
     outline,
     projection_of,
     spans_from,
@@ -40,7 +40,7 @@ def transfer(number: int, target: str, call_id: str, **more: Any) -> dict[str, A
         "gen_ai.transfer.target.type": "agent",
         **PASS,
     }
-    return made(number, f"execute_tool transfer_to_{target} {target}", attributes, **more)
+    return make_span(number, f"execute_tool transfer_to_{target} {target}", attributes, **more)
 
 
 def call_of(run: Projected, name: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_agent_span_below_a_transfer_becomes_its_sub_plan() -> None:
 
 
 HANDED_OVER = (
-    made(1, "invoke_workflow desk", {"gen_ai.operation.name": "invoke_workflow"}, at=(0, 90)),
+    make_span(1, "invoke_workflow desk", {"gen_ai.operation.name": "invoke_workflow"}, at=(0, 90)),
     agent(2, "source", parent=1, at=(1, 10)),
     chat(3, ("c1", "transfer_to_weather", "{}"), parent=2, at=(1, 2)),
     transfer(4, "weather", "c1", parent=2, at=(2, 3)),
@@ -102,7 +102,7 @@ def test_transfers_back_and_forth_open_each_agent_once(order: tuple[int, ...]) -
         agent(8, "b", parent=1, at=(31, 40)),
     ]
     decoded = spans_from(
-        made(1, "invoke_workflow w", {"gen_ai.operation.name": "invoke_workflow"}), *turns
+        make_span(1, "invoke_workflow w", {"gen_ai.operation.name": "invoke_workflow"}), *turns
     )
     parts = [decoded[:3], decoded[3:5], decoded[5:]]
 
@@ -133,9 +133,11 @@ def test_client_and_server_spans_of_a_remote_agent_are_one_agent() -> None:
     run = projection_of(
         agent(1, "support"),
         tool(2, "ask_refund", "{}", parent=1, at=(1, 9)),
-        made(3, "invoke_agent refund", client, parent=2, kind=3, at=(2, 8)),
-        made(4, "SendMessage", {"a2a.method.name": "SendMessage"}, parent=3, kind=3, at=(2, 8)),
-        made(
+        make_span(3, "invoke_agent refund", client, parent=2, kind=3, at=(2, 8)),
+        make_span(
+            4, "SendMessage", {"a2a.method.name": "SendMessage"}, parent=3, kind=3, at=(2, 8)
+        ),
+        make_span(
             5,
             "SendMessage",
             {"a2a.method.name": "SendMessage", "gen_ai.agent.name": "refund"},
@@ -161,7 +163,7 @@ def test_a2a_server_span_without_an_agent_span_becomes_a_sub_plan() -> None:
     run = projection_of(
         agent(1, "support"),
         tool(2, "ask_refund", "{}", parent=1, at=(1, 9)),
-        made(
+        make_span(
             3,
             "SendMessage",
             {"a2a.method.name": "SendMessage", "gen_ai.agent.name": "refund"},
@@ -170,7 +172,7 @@ def test_a2a_server_span_without_an_agent_span_becomes_a_sub_plan() -> None:
             at=(2, 8),
         ),
         chat(4, parent=3, at=(3, 4)),
-        made(5, "GetTask", {"a2a.method.name": "GetTask"}, parent=2, kind=3, at=(5, 6)),
+        make_span(5, "GetTask", {"a2a.method.name": "GetTask"}, parent=2, kind=3, at=(5, 6)),
     )
 
     assert outline(run)[3:] == [
@@ -189,7 +191,7 @@ def test_agent_without_a_parent_belongs_to_the_caller_that_it_names() -> None:
     run = projection_of(
         agent(1, "support", at=(0, 50)),
         agent(2, "other", at=(0, 50)),
-        made(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
+        make_span(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
     )
 
     assert evidence(run) == [BY_CALLER_NAME]
@@ -204,7 +206,7 @@ def test_agent_whose_caller_runs_twice_is_not_linked() -> None:
     run = projection_of(
         agent(1, "support", at=(0, 50)),
         agent(2, "support", at=(0, 50)),
-        made(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
+        make_span(3, "invoke_agent refund", remote, kind=3, at=(2, 8)),
     )
 
     assert evidence(run) == []
@@ -214,7 +216,7 @@ def test_workflow_is_named_by_its_agent_or_workflow_name_attribute() -> None:
     for name in ("gen_ai.agent.name", "gen_ai.workflow.name"):
         attributes = {"gen_ai.operation.name": "invoke_workflow", name: "desk"}
         run = projection_of(
-            made(1, "invoke_workflow desk", attributes),
+            make_span(1, "invoke_workflow desk", attributes),
             agent(2, "a", parent=1, at=(0, 5)),
             agent(3, "b", parent=1, at=(6, 9)),
         )
@@ -223,7 +225,7 @@ def test_workflow_is_named_by_its_agent_or_workflow_name_attribute() -> None:
 
 def test_create_agent_span_makes_no_record() -> None:
     run = projection_of(
-        agent(1, "a"), made(2, "create_agent b", {"gen_ai.operation.name": "create_agent"})
+        agent(1, "a"), make_span(2, "create_agent b", {"gen_ai.operation.name": "create_agent"})
     )
 
     assert outline(run)[0] == "plan a"
@@ -242,7 +244,7 @@ def test_retrieval_and_memory_calls_have_a_query_and_a_result(
 ) -> None:
     documents = '[{"id": "d1", "score": 0.9}]'
     attributes = {"gen_ai.operation.name": operation, query: "low tide", found: documents}
-    run = projection_of(agent(1, "a"), made(2, operation, attributes, parent=1))
+    run = projection_of(agent(1, "a"), make_span(2, operation, attributes, parent=1))
 
     call = call_of(run, operation)
     assert call["tool_type"] == kind
@@ -264,7 +266,7 @@ def test_each_memory_operation_is_a_tool_call_without_a_choosing_round(operation
     run = projection_of(
         agent(1, "a"),
         chat(2, parent=1, at=(0, 1)),
-        made(3, operation, {"gen_ai.operation.name": operation}, parent=1, at=(2, 3)),
+        make_span(3, operation, {"gen_ai.operation.name": operation}, parent=1, at=(2, 3)),
     )
 
     call = call_of(run, operation)
@@ -287,7 +289,7 @@ def test_current_and_older_names_of_token_counts_are_read(written: str) -> None:
         written: 30,
         "gen_ai.usage.reasoning.output_tokens": 25,
     }
-    run = projection_of(made(1, "chat m", {"gen_ai.operation.name": "chat", **usage}))
+    run = projection_of(make_span(1, "chat m", {"gen_ai.operation.name": "chat", **usage}))
 
     (think_act,) = run.records[Kind.THINK_ACT].values()
     assert think_act["cache_read_tokens"] == 60
@@ -308,9 +310,9 @@ def test_mcp_server_span_completes_the_call_of_the_client() -> None:
     client = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "tide"}
     run = projection_of(
         agent(1, "a"),
-        made(2, "tools/call tide", client, parent=1, kind=3, at=(1, 9)),
-        made(3, "tools/call tide", server, parent=2, kind=2, at=(2, 8)),
-        made(4, "resources/read", {"mcp.method.name": "resources/read"}, parent=1, at=(9, 10)),
+        make_span(2, "tools/call tide", client, parent=1, kind=3, at=(1, 9)),
+        make_span(3, "tools/call tide", server, parent=2, kind=2, at=(2, 8)),
+        make_span(4, "resources/read", {"mcp.method.name": "resources/read"}, parent=1, at=(9, 10)),
     )
 
     call = call_of(run, "tide")
@@ -333,8 +335,8 @@ def test_answer_in_two_attributes_and_costs_in_parts_are_read() -> None:
     }
     call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}
     run = projection_of(
-        made(1, "chat m", asked, at=(0, 1)),
-        made(2, "execute_tool measure", {**call, "gen_ai.tool.call.id": "c1"}, at=(1, 2)),
+        make_span(1, "chat m", asked, at=(0, 1)),
+        make_span(2, "execute_tool measure", {**call, "gen_ai.tool.call.id": "c1"}, at=(1, 2)),
     )
 
     (think_act,) = run.records[Kind.THINK_ACT].values()
@@ -354,8 +356,8 @@ def test_output_that_lists_tool_names_and_arguments_is_read() -> None:
         "gen_ai.output": "2026",
     }
     run = projection_of(
-        made(1, "call_llm m", {**model, "gen_ai.output": json.dumps(listed)}, at=(0, 1)),
-        made(2, "execute_tool now", tool, at=(1, 2)),
+        make_span(1, "call_llm m", {**model, "gen_ai.output": json.dumps(listed)}, at=(0, 1)),
+        make_span(2, "execute_tool now", tool, at=(1, 2)),
     )
 
     assert (the_call(run)["result"], the_call(run)["inferred"]) == ("2026", False)
@@ -381,7 +383,7 @@ USED = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 3}
 def test_span_with_an_unlisted_operation_is_read_by_its_names(
     name: str, attributes: dict[str, Any], expected: str
 ) -> None:
-    run = projection_of(made(1, name, attributes))
+    run = projection_of(make_span(1, name, attributes))
 
     assert [line.strip() for line in outline(run)][-1] == expected
 
@@ -391,9 +393,9 @@ def test_span_with_an_agents_name_around_model_calls_is_an_agent(operation: str)
     attributes = {"gen_ai.operation.name": operation, "gen_ai.agent.name": "planner"}
     chat = {**USED, "gen_ai.operation.name": "chat", "gen_ai.agent.name": "planner"}
     run = projection_of(
-        made(1, "run", {**attributes, **USED}),
-        made(2, "POST /v1/chat", {"gen_ai.agent.name": "planner"}, parent=1),
-        made(3, "chat m", chat, parent=2),
+        make_span(1, "run", {**attributes, **USED}),
+        make_span(2, "POST /v1/chat", {"gen_ai.agent.name": "planner"}, parent=1),
+        make_span(3, "chat m", chat, parent=2),
     )
 
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]

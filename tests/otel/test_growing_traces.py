@@ -56,20 +56,22 @@ def _start(span: Span) -> Span:
     return changed(span, start)
 
 
-def _told(spans: list[Span]) -> list[Span]:
-    """Return what is told of spans, in the order of its moments."""
+def _in_order_of_time(spans: list[Span]) -> list[Span]:
+    """Return the versions of spans, in the order of time: each start and each end."""
     versions = [(each.start, 0, each) for each in map(_start, spans)]
     versions += [(each.end, 1, each) for each in spans]
-    return [each for *_, each in sorted(versions, key=lambda told: (told[:2], told[2].order))]
+    return [
+        each for *_, each in sorted(versions, key=lambda version: (version[:2], version[2].order))
+    ]
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_growing_trace_shows_open_spans_as_running(name: str) -> None:
     for spans in by_trace(merge_spans(spans_of(name)).values()).values():
-        told = _told(spans)
+        versions = _in_order_of_time(spans)
         # Every moment of a small trace, and enough of a large one.
-        for end in range(1, len(told) + 1, max(1, len(told) // 60)):
-            kept = merge_spans(told[:end]).values()
+        for end in range(1, len(versions) + 1, max(1, len(versions) // 60)):
+            kept = merge_spans(versions[:end]).values()
             _assert_sound(project(kept), list(kept))
 
 
@@ -78,8 +80,8 @@ def test_growing_trace_shows_open_spans_as_running(name: str) -> None:
 def test_any_subset_of_a_trace_is_projected(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(ALONE))
     traces = list(by_trace(merge_spans(spans_of(name)).values()).values())
-    told = _told(data.draw(st.sampled_from(traces)))
-    part = data.draw(st.lists(st.sampled_from(told), min_size=1, unique_by=id))
+    versions = _in_order_of_time(data.draw(st.sampled_from(traces)))
+    part = data.draw(st.lists(st.sampled_from(versions), min_size=1, unique_by=id))
 
     kept = list(merge_spans(part).values())
 
@@ -99,9 +101,9 @@ def test_late_starts_do_not_change_ended_spans(name: str) -> None:
 def test_truncated_trace_shows_each_started_call(name: str) -> None:
     whole = projected(spans_of(name))
     for spans in by_trace(merge_spans(spans_of(name)).values()).values():
-        told = _told(spans)
-        for end in range(1, len(told) + 1, max(1, len(told) // 20)):
-            run = project(merge_spans(told[:end]).values())
+        versions = _in_order_of_time(spans)
+        for end in range(1, len(versions) + 1, max(1, len(versions) // 20)):
+            run = project(merge_spans(versions[:end]).values())
             [final] = [each for each in whole if each.root_plan_id == run.root_plan_id]
             final_calls = final.records[Kind.TOOL_CALL]
             for call_id, call in run.records[Kind.TOOL_CALL].items():
@@ -120,9 +122,9 @@ def test_starts_received_before_a_crash_give_the_complete_lineage() -> None:
         key=lambda each: each.start,
     )
     killed_at = searches[-1].start + 1
-    told = [each for each in _told(spans) if max(each.end, each.start) < killed_at]
+    versions = [each for each in _in_order_of_time(spans) if max(each.end, each.start) < killed_at]
 
-    run = project(merge_spans(told).values())
+    run = project(merge_spans(versions).values())
 
     facts = seen_facts([run])
     whole = seen_facts(projected(spans))

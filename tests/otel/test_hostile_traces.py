@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, projection_of, spans_from, tool
+from tests.otel.made_traces import agent, chat, make_span, projection_of, spans_from, tool
 from tests.otel.projections import project
 from tests.processor_time import processor_limit
 from tracer.otel.otlp.spans import encode_protobuf
@@ -40,16 +40,18 @@ def calls_within_one_that_was_given_much(size: int) -> Made:
 def calls_below_a_node_that_was_given_much(size: int) -> Made:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": LARGE}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": "{}"}
-    node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
-    return [node, *(made(each, "t", call, parent=1) for each in range(2, size))]
+    node = make_span(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
+    return [node, *(make_span(each, "t", call, parent=1) for each in range(2, size))]
 
 
 def agents_that_one_call_opened_and_what_may_be_within_them(size: int) -> Made:
     asked = {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "x"}])}
     opened = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b", **asked}
-    agents = [made(each, "b", opened, parent=1) for each in range(2, size)]
+    agents = [make_span(each, "b", opened, parent=1) for each in range(2, size)]
     model = {"gen_ai.operation.name": "chat", **asked}
-    within = [made(FAR + 2 * each, "m", model, parent=FAR + 2 * each + 1) for each in range(size)]
+    within = [
+        make_span(FAR + 2 * each, "m", model, parent=FAR + 2 * each + 1) for each in range(size)
+    ]
     return [tool(1, "c", '{"q": "x"}'), *agents, *within]
 
 
@@ -68,7 +70,7 @@ def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
     node = {"openinference.span.kind": "AGENT", "agent.name": name, "graph.node.id": name}
     at = (0, 5) if above is None else (10, 20)
     said = node | ({"graph.node.parent_id": above} if above else {})
-    return made(number, name, said, at=at, scope="openinference.instrumentation.openai_agents")
+    return make_span(number, name, said, at=at, scope="openinference.instrumentation.openai_agents")
 
 
 CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
@@ -95,8 +97,8 @@ def test_expensive_trace_is_projected_with_every_call(
 
 @pytest.mark.parametrize("size", [250, pytest.param(4_000, marks=pytest.mark.thorough)])
 def test_chain_of_parents_that_arrives_after_many_children_is_projected(size: int) -> None:
-    waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
-    above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
+    waiting = spans_from(*(make_span(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
+    above = [make_span(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
 
     with processor_limit(SOON):
         assert not project([*waiting, *spans_from(*above)]).is_agent_work
@@ -131,8 +133,8 @@ def test_calls_with_their_own_arguments_do_not_count_towards_the_copy_limit() ->
 def test_each_of_many_sibling_calls_has_its_own_arguments() -> None:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": "x" * 200_000}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": '{"own": 1}'}
-    node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
-    calls = [made(each, "t", call, parent=1) for each in range(2, 22)]
+    node = make_span(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
+    calls = [make_span(each, "t", call, parent=1) for each in range(2, 22)]
 
     few, many = (
         [each["arguments"] for each in projection_of(node, *found).records[Kind.TOOL_CALL].values()]

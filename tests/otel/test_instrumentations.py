@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.otel.made_traces import chat, made, outline, projection_of, the_call, tool
+from tests.otel.made_traces import chat, make_span, outline, projection_of, the_call, tool
 from tracer.records import Kind
 
 
@@ -14,9 +14,9 @@ def test_openllmetry_arguments_of_langchain_tools_are_unwrapped() -> None:
         "output": {"lc": 1, "kwargs": {"content": "503", "status": "error", "tool_call_id": "c"}}
     }
     run = projection_of(
-        made(1, "planner.workflow", {"traceloop.span.kind": "workflow"}),
-        made(2, "tools.task", {"traceloop.span.kind": "task"}, parent=1),
-        made(
+        make_span(1, "planner.workflow", {"traceloop.span.kind": "workflow"}),
+        make_span(2, "tools.task", {"traceloop.span.kind": "task"}, parent=1),
+        make_span(
             3,
             "search.tool",
             {
@@ -37,11 +37,11 @@ def test_openllmetry_arguments_of_langchain_tools_are_unwrapped() -> None:
 def test_langchain_workflow_inside_its_agent_is_the_same_agent() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
     run = projection_of(
-        made(1, "create_agent planner", {"gen_ai.operation.name": "create_agent"}, at=(0, 1)),
-        made(2, "invoke_agent planner", agent, at=(1, 9)),
-        made(3, "planner.workflow", {**agent, "traceloop.span.kind": "workflow"}, parent=2),
-        made(4, "execute_task model", {"gen_ai.operation.name": "execute_task"}, parent=3),
-        made(
+        make_span(1, "create_agent planner", {"gen_ai.operation.name": "create_agent"}, at=(0, 1)),
+        make_span(2, "invoke_agent planner", agent, at=(1, 9)),
+        make_span(3, "planner.workflow", {**agent, "traceloop.span.kind": "workflow"}, parent=2),
+        make_span(4, "execute_task model", {"gen_ai.operation.name": "execute_task"}, parent=3),
+        make_span(
             5,
             "ChatOpenAI.chat",
             {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3},
@@ -67,8 +67,8 @@ def test_fields_of_a_sibling_span_that_names_the_agent_are_merged() -> None:
     }
     run = projection_of(
         tool(1, "ask", at=(0, 9)),
-        made(2, "invoke_agent b", said, parent=1, at=(1, 9)),
-        made(3, "execute_task b", work, parent=1, at=(2, 9)),
+        make_span(2, "invoke_agent b", said, parent=1, at=(1, 9)),
+        make_span(3, "execute_task b", work, parent=1, at=(2, 9)),
         chat(4, parent=3, at=(2, 3)),
         tool(5, "search", parent=3, at=(3, 4)),
     )
@@ -90,15 +90,15 @@ def test_openllmetry_agent_span_and_its_task_span_are_one_agent() -> None:
     chat = {"gen_ai.operation.name": "chat"}
     tool = {"gen_ai.operation.name": "execute_tool"}
     run = projection_of(
-        made(1, "execute_tool ask", tool, at=(0, 9)),
-        made(2, "invoke_agent b", agent, parent=1, at=(1, 9)),
-        made(3, "execute_task b", work, parent=1, at=(2, 9)),
-        made(4, "chat", {**chat, "gen_ai.usage.input_tokens": 3}, parent=3, at=(2, 3)),
-        made(5, "execute_tool search", tool, parent=3, at=(3, 4)),
-        made(6, "invoke_agent b", agent, parent=1, at=(5, 9)),
-        made(7, "execute_task b", work, parent=1, at=(6, 9)),
-        made(8, "chat", {**chat, "gen_ai.usage.input_tokens": 4}, parent=7, at=(6, 7)),
-        made(9, "execute_tool search", tool, parent=7, at=(7, 8)),
+        make_span(1, "execute_tool ask", tool, at=(0, 9)),
+        make_span(2, "invoke_agent b", agent, parent=1, at=(1, 9)),
+        make_span(3, "execute_task b", work, parent=1, at=(2, 9)),
+        make_span(4, "chat", {**chat, "gen_ai.usage.input_tokens": 3}, parent=3, at=(2, 3)),
+        make_span(5, "execute_tool search", tool, parent=3, at=(3, 4)),
+        make_span(6, "invoke_agent b", agent, parent=1, at=(5, 9)),
+        make_span(7, "execute_task b", work, parent=1, at=(6, 9)),
+        make_span(8, "chat", {**chat, "gen_ai.usage.input_tokens": 4}, parent=7, at=(6, 7)),
+        make_span(9, "execute_tool search", tool, parent=7, at=(7, 8)),
     )
 
     assert [line.strip() for line in outline(run)[2:]] == [
@@ -125,11 +125,11 @@ def test_calls_sent_as_python_repr_are_parsed() -> None:
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
     agent = {"gen_ai.operation.name": "invoke_agent"}
     run = projection_of(
-        made(1, "Agent workflow", agent, scope=scope),
-        made(2, "invoke_agent a", {**agent, "gen_ai.agent.name": "a"}, parent=1, scope=scope),
-        made(3, "chat", chat, parent=2, at=(0, 1), scope=scope),
-        made(4, "chat", {"gen_ai.operation.name": "chat"}, parent=2, at=(1, 2), scope=scope),
-        made(
+        make_span(1, "Agent workflow", agent, scope=scope),
+        make_span(2, "invoke_agent a", {**agent, "gen_ai.agent.name": "a"}, parent=1, scope=scope),
+        make_span(3, "chat", chat, parent=2, at=(0, 1), scope=scope),
+        make_span(4, "chat", {"gen_ai.operation.name": "chat"}, parent=2, at=(1, 2), scope=scope),
+        make_span(
             5,
             "execute_tool search",
             {**tool, "gen_ai.tool.call.arguments": '{"q":"x"}'},
@@ -152,7 +152,7 @@ def test_calls_sent_as_python_repr_are_parsed() -> None:
 def test_tool_with_an_error_answer_fails_despite_ok_status() -> None:
     message = {"content": "503", "type": "tool", "tool_call_id": "c1", "status": "error"}
     run = projection_of(
-        made(
+        make_span(
             1,
             "tools",
             {
@@ -160,7 +160,7 @@ def test_tool_with_an_error_answer_fails_despite_ok_status() -> None:
                 "input.value": json.dumps([{"name": "search", "args": {"q": "x"}, "id": "c1"}]),
             },
         ),
-        made(
+        make_span(
             2,
             "search",
             {
@@ -185,14 +185,14 @@ def test_tool_with_an_error_answer_fails_despite_ok_status() -> None:
 def test_langgraph_without_named_agents_has_a_sub_plan_under_the_tool() -> None:
     chain, llm, tool = ({"openinference.span.kind": kind} for kind in ("CHAIN", "LLM", "TOOL"))
     run = projection_of(
-        made(1, "LangGraph", chain),
-        made(2, "agent", chain, parent=1, at=(0, 1)),
-        made(3, "ChatOpenAI", {**llm, "llm.token_count.prompt": 1}, parent=2, at=(0, 1)),
-        made(4, "ask", {**tool, "input.value": "{'a': 1, 'b': 'x'}"}, parent=1, at=(1, 9)),
-        made(5, "LangGraph", chain, parent=4, at=(2, 8)),
-        made(6, "agent", chain, parent=5, at=(2, 3)),
-        made(7, "ChatOpenAI", {**llm, "llm.token_count.prompt": 2}, parent=6, at=(2, 3)),
-        made(8, "search", tool, parent=5, at=(3, 4)),
+        make_span(1, "LangGraph", chain),
+        make_span(2, "agent", chain, parent=1, at=(0, 1)),
+        make_span(3, "ChatOpenAI", {**llm, "llm.token_count.prompt": 1}, parent=2, at=(0, 1)),
+        make_span(4, "ask", {**tool, "input.value": "{'a': 1, 'b': 'x'}"}, parent=1, at=(1, 9)),
+        make_span(5, "LangGraph", chain, parent=4, at=(2, 8)),
+        make_span(6, "agent", chain, parent=5, at=(2, 3)),
+        make_span(7, "ChatOpenAI", {**llm, "llm.token_count.prompt": 2}, parent=6, at=(2, 3)),
+        make_span(8, "search", tool, parent=5, at=(3, 4)),
     )
 
     assert outline(run) == [
@@ -210,12 +210,12 @@ def test_langgraph_without_named_agents_has_a_sub_plan_under_the_tool() -> None:
 def test_retrievers_embeddings_rerankers_and_guardrails_are_typed_calls() -> None:
     kinds = ("RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL")
     run = projection_of(
-        made(1, "a", {"openinference.span.kind": "AGENT", "agent.name": "a"}),
+        make_span(1, "a", {"openinference.span.kind": "AGENT", "agent.name": "a"}),
         *(
-            made(n, f"x{n}", {"openinference.span.kind": kind}, parent=1, at=(n, n + 1))
+            make_span(n, f"x{n}", {"openinference.span.kind": kind}, parent=1, at=(n, n + 1))
             for n, kind in enumerate(kinds, start=2)
         ),
-        made(8, "embeddings e", {"gen_ai.operation.name": "embeddings"}, parent=1, at=(8, 9)),
+        make_span(8, "embeddings e", {"gen_ai.operation.name": "embeddings"}, parent=1, at=(8, 9)),
     )
 
     kept = run.records[Kind.TOOL_CALL].values()
@@ -224,7 +224,7 @@ def test_retrievers_embeddings_rerankers_and_guardrails_are_typed_calls() -> Non
 
 def test_value_redacted_by_the_emitter_is_null() -> None:
     run = projection_of(
-        made(
+        make_span(
             1,
             "search",
             {"openinference.span.kind": "TOOL", "input.value": "__REDACTED__"},
@@ -238,7 +238,7 @@ def test_arguments_that_only_resemble_langchain_syntax_are_kept_unchanged() -> N
     sent = ["{{}}", '{{"a": 1}}', "{[1]}", "{'a'", "{'a': {'b'}}"]
     called = {"openinference.span.kind": "TOOL", "tool.name": "fill"}
     calls = [
-        the_call(projection_of(made(1, "f", {**called, "input.value": each}))) for each in sent
+        the_call(projection_of(make_span(1, "f", {**called, "input.value": each}))) for each in sent
     ]
 
     assert [call["arguments"] for call in calls] == sent
@@ -252,8 +252,8 @@ def test_malformed_python_repr_is_read_as_text_quickly() -> None:
         "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}]),
     }
     run = projection_of(
-        made(1, "chat", chat, at=(0, 1)),
-        made(
+        make_span(1, "chat", chat, at=(0, 1)),
+        make_span(
             2,
             "execute_tool search",
             {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"},

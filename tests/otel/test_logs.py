@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from tests.otel.made_logs import logs_as_traces, made_log, request_with
-from tests.otel.made_traces import TRACE_ID, agent, made, spans_from
+from tests.otel.made_traces import TRACE_ID, agent, make_span, spans_from
 from tests.profiles import scaled
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import (
@@ -78,7 +78,7 @@ def test_json_and_protobuf_log_requests_give_the_same_records() -> None:
     )
     protobuf = decode_logs_protobuf(request.SerializeToString())
     assert [trace.trace_id.hex() for trace in protobuf.traces] == [TRACE_ID, OTHER]
-    assert protobuf.places == [0, 1]
+    assert protobuf.indexes == [0, 1]
     assert decode_logs_json(json_of(request)) == protobuf
 
 
@@ -102,7 +102,7 @@ def test_records_that_cannot_be_stored_are_rejected_alone(decode: str) -> None:
         (3, "Its span id must be 8 bytes."),
     ]
     assert {record.name for record in records_in(decoded)} == {"fine", "also"}
-    assert decoded.places == [0, 4]
+    assert decoded.indexes == [0, 4]
 
 
 def test_malformed_json_record_is_rejected_alone() -> None:
@@ -162,14 +162,14 @@ def test_run_made_only_from_the_log_records_of_a_session_has_no_records() -> Non
 
 def test_log_records_in_a_trace_request_are_not_stored() -> None:
     [logs] = logs_as_traces(made_log("smuggled", 1))
-    body = encode_protobuf(spans_from(made(1, "a span")))
+    body = encode_protobuf(spans_from(make_span(1, "a span")))
     [trace] = decode_protobuf(body + logs.message).traces
     assert logs_of([trace.message]) == []
     assert len(spans_of([trace.message])) == 1
 
 
 def test_packed_blocks_contain_each_span_and_log_record_once() -> None:
-    [spans] = traces_of(spans_from(agent(1, "planner"), made(2, "x", parent=1)))
+    [spans] = traces_of(spans_from(agent(1, "planner"), make_span(2, "x", parent=1)))
     [logs] = logs_as_traces(*(made_log(f"e{n}", n, span_id=1) for n in range(9)))
     alone = [each.message for each in (*single_spans(spans), *single_spans(logs))]
     now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tests.otel.made_traces import agent, made, outline, projection_of, tool
+from tests.otel.made_traces import agent, make_span, outline, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.records import Kind
 
 
 def test_orphan_agent_is_linked_by_its_request() -> None:
     run = projection_of(
-        made(1, "workflow"),
+        make_span(1, "workflow"),
         agent(2, "a", parent=1),
         tool(3, "ask", '{"q":"one"}', parent=2, at=(1, 9)),
         tool(4, "ask", '{"q":"two"}', parent=2, at=(1, 9)),
@@ -33,7 +33,7 @@ def test_orphan_agent_is_linked_by_its_request() -> None:
 
 def test_orphan_agent_is_linked_by_time_to_the_only_call() -> None:
     run = projection_of(
-        made(1, "workflow"),
+        make_span(1, "workflow"),
         agent(2, "a", parent=1),
         tool(3, "ask", parent=2, at=(1, 9)),
         tool(4, "weather", parent=2, at=(1, 3)),
@@ -67,7 +67,7 @@ def test_agent_whose_parent_may_arrive_is_not_linked_by_time() -> None:
 
 def test_parallel_runs_of_one_agent_are_not_linked_by_time() -> None:
     run = projection_of(
-        made(1, "both"),
+        make_span(1, "both"),
         agent(2, "a", parent=1),
         tool(3, "x", parent=2, at=(1, 9)),
         agent(4, "a", parent=1, at=(2, 8)),
@@ -135,8 +135,8 @@ def test_work_below_a_missing_span_is_linked_by_its_request() -> None:
     run = projection_of(
         agent(1, "a"),
         tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
-        made(3, "invoke_agent b", cancelled, parent=2, at=(2, 8)),
-        made(4, "chat", asked, parent=99, at=(3, 4)),
+        make_span(3, "invoke_agent b", cancelled, parent=2, at=(2, 8)),
+        make_span(4, "chat", asked, parent=99, at=(3, 4)),
         tool(5, "search", "{}", parent=99, at=(4, 7)),
     )
 
@@ -158,7 +158,7 @@ def test_work_is_not_linked_if_two_agents_have_its_request() -> None:
         tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
         agent(3, "b", asked="x", parent=2, at=(2, 8)),
         agent(4, "b", asked="x", parent=2, at=(2, 8)),
-        made(5, "chat", asked, parent=99, at=(3, 4)),
+        make_span(5, "chat", asked, parent=99, at=(3, 4)),
     )
 
     assert [line for line in outline(run) if "plan" in line and "inferred" in line] == [
@@ -176,7 +176,7 @@ def test_agent_with_too_many_possible_openers_is_not_linked() -> None:
         *ended,
         *own,
         tool(2, "ask", '{"q":"x"}', at=(1, 9)),
-        made(4, "chat", ASKED, parent=99, at=(3, 4)),
+        make_span(4, "chat", ASKED, parent=99, at=(3, 4)),
     )
 
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
@@ -184,7 +184,7 @@ def test_agent_with_too_many_possible_openers_is_not_linked() -> None:
 
 def test_agents_that_seem_to_open_each_other_are_not_linked() -> None:
     run = projection_of(
-        made(1, "workflow"),
+        make_span(1, "workflow"),
         agent(2, "a", asked="x", parent=1, at=(0, 5)),
         tool(3, "ask", '{"q":"y"}', parent=2, at=(0, 5)),
         agent(4, "b", asked="y", parent=1, at=(0, 5)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, outline, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.records import Kind
 
@@ -25,9 +25,9 @@ def graph(**more: Any) -> list[dict[str, Any]]:
     contents = {"input.value": asked, "output.value": answered}
     model = {**LLM, "llm.token_count.prompt": 7}
     return [
-        made(1, "LangGraph", {**CHAIN, **contents}, parent=77, at=(0, 6), **more),
-        made(2, "agent", CHAIN, parent=1, at=(1, 5), flags=LOCAL),
-        made(3, "ChatOpenAI", model, parent=2, at=(2, 4), flags=LOCAL),
+        make_span(1, "LangGraph", {**CHAIN, **contents}, parent=77, at=(0, 6), **more),
+        make_span(2, "agent", CHAIN, parent=1, at=(1, 5), flags=LOCAL),
+        make_span(3, "ChatOpenAI", model, parent=2, at=(2, 4), flags=LOCAL),
     ]
 
 
@@ -52,7 +52,7 @@ def test_graph_below_a_span_of_another_process_ends_with_its_spans(flags: int) -
 
 def test_graph_below_a_local_span_is_open_until_this_span_arrives() -> None:
     before = projection_of(*graph(flags=LOCAL))
-    after = projection_of(*graph(flags=LOCAL), made(77, "request", at=(0, 8)))
+    after = projection_of(*graph(flags=LOCAL), make_span(77, "request", at=(0, 8)))
 
     assert root_of(before)["status"] == "running"
     assert root_of(after) | {"request": None} == {
@@ -64,7 +64,7 @@ def test_graph_below_a_local_span_is_open_until_this_span_arrives() -> None:
 
 def test_run_below_another_process_is_open_again_if_an_open_span_arrives() -> None:
     ended = graph(flags=REMOTE)
-    still_open = made(4, "ChatOpenAI", LLM, parent=2, at=(4, None))
+    still_open = make_span(4, "ChatOpenAI", LLM, parent=2, at=(4, None))
 
     assert root_of(projection_of(*ended, still_open))["status"] == "running"
     assert root_of(projection_of(*ended))["status"] == "succeeded"
@@ -78,9 +78,9 @@ def test_run_below_another_process_is_open_again_if_an_open_span_arrives() -> No
         (chat(1, parent=77, at=(1, 3), failed="503"), "failed"),
         (tool(1, "search", parent=77, at=(1, 3)), "succeeded"),
         (agent(1, "a", parent=77, at=(1, 3)), "succeeded"),
-        (made(1, "I'm a server span", parent=77, at=(1, 3), kind=2), "succeeded"),
+        (make_span(1, "I'm a server span", parent=77, at=(1, 3), kind=2), "succeeded"),
         (
-            made(1, "w", {"gen_ai.operation.name": "invoke_workflow"}, parent=77, at=(1, 3)),
+            make_span(1, "w", {"gen_ai.operation.name": "invoke_workflow"}, parent=77, at=(1, 3)),
             "succeeded",
         ),
     ],
@@ -113,7 +113,7 @@ def test_work_of_another_process_does_not_end_a_run_that_waits_for_a_local_span(
 
 
 def test_status_of_a_request_without_agent_work_is_not_that_of_the_run() -> None:
-    card = made(9, "GET /card", parent=77, at=(0, 1), flags=REMOTE, failed="404")
+    card = make_span(9, "GET /card", parent=77, at=(0, 1), flags=REMOTE, failed="404")
 
     run = projection_of(card, *graph(flags=REMOTE))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import made, projection_of
+from tests.otel.made_traces import make_span, projection_of
 from tracer.records import Kind
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -91,7 +91,7 @@ VERCEL: dict[str, Any] = {
 def test_a_model_call_has_provider_parameters_tools_and_kinds_of_tokens(
     name: str, attributes: dict[str, Any], tells_first_token: bool
 ) -> None:
-    run = projection_of(made(1, name, attributes, at=(1, 2)))
+    run = projection_of(make_span(1, name, attributes, at=(1, 2)))
     (found,) = run.records[Kind.THINK_ACT].values()
 
     assert found["provider"] == "openai"
@@ -109,9 +109,9 @@ def test_a_model_call_has_provider_parameters_tools_and_kinds_of_tokens(
 def test_equal_offered_tools_are_stored_once_per_run() -> None:
     others = {**GENAI, "gen_ai.tool.definitions": json.dumps([{"name": "search"}])}
     run = projection_of(
-        made(1, "chat", GENAI, at=(1, 2)),
-        made(2, "chat", others, at=(3, 4)),
-        made(3, "chat", GENAI, at=(5, 6)),
+        make_span(1, "chat", GENAI, at=(1, 2)),
+        make_span(2, "chat", others, at=(3, 4)),
+        make_span(3, "chat", GENAI, at=(5, 6)),
     )
     first, other, again = sorted(
         run.records[Kind.THINK_ACT].items(), key=lambda item: item[1]["started_at"]
@@ -123,7 +123,7 @@ def test_equal_offered_tools_are_stored_once_per_run() -> None:
 
 def test_separate_instructions_become_the_first_message() -> None:
     run = projection_of(
-        made(
+        make_span(
             1,
             "chat",
             {
@@ -142,16 +142,16 @@ def test_separate_instructions_become_the_first_message() -> None:
 
 def test_graph_node_of_a_model_call_is_recorded() -> None:
     node = {**OPENINFERENCE, "metadata": json.dumps({"langgraph_node": "model"})}
-    (found,) = projection_of(made(1, "ChatOpenAI", node)).records[Kind.THINK_ACT].values()
+    (found,) = projection_of(make_span(1, "ChatOpenAI", node)).records[Kind.THINK_ACT].values()
     assert found["node"] == "model"
 
 
 def test_model_call_that_starts_after_the_one_around_it_ended_is_its_own() -> None:
     asked = {"gen_ai.operation.name": "chat"}
     run = projection_of(
-        made(1, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, at=(1, 2)),
-        made(2, "chat", {**asked, "gen_ai.usage.input_tokens": 200}, parent=1, at=(3, 4)),
-        made(3, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, parent=1, at=(1, 2)),
+        make_span(1, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, at=(1, 2)),
+        make_span(2, "chat", {**asked, "gen_ai.usage.input_tokens": 200}, parent=1, at=(3, 4)),
+        make_span(3, "chat", {**asked, "gen_ai.usage.input_tokens": 100}, parent=1, at=(1, 2)),
     )
 
     tokens = [each["input_tokens"] for each in run.records[Kind.THINK_ACT].values()]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import made, outline, projection_of, the_call
+from tests.otel.made_traces import make_span, outline, projection_of, the_call
 from tests.otel.projections import Projected
 from tracer.records import Kind
 
@@ -26,7 +26,7 @@ def of_kind(kind: str, **attributes: Any) -> dict[str, Any]:
 
 def model(number: int, tokens: int, more: dict[str, Any] | None = None, **at: Any) -> Any:
     said = {"llm.token_count.prompt": tokens, **(more or {})}
-    return made(number, "ChatCompletion", {**of_kind("LLM"), **said}, **at)
+    return make_span(number, "ChatCompletion", {**of_kind("LLM"), **said}, **at)
 
 
 def plans(run: Projected) -> list[tuple[Any, ...]]:
@@ -44,12 +44,12 @@ def test_agent_named_only_by_its_span_is_a_sub_agent() -> None:
     ]
     for kind, names, titles in spellings:
         run = projection_of(
-            made(1, names[0], of_kind(kind)),
+            make_span(1, names[0], of_kind(kind)),
             model(2, 10, parent=1, at=(0, 1)),
-            made(3, "Step 1", of_kind("CHAIN"), parent=1, at=(1, 9)),
-            made(4, names[1], of_kind(kind), parent=3, at=(2, 8)),
+            make_span(3, "Step 1", of_kind("CHAIN"), parent=1, at=(1, 9)),
+            make_span(4, names[1], of_kind(kind), parent=3, at=(2, 8)),
             model(5, 20, parent=4, at=(2, 3)),
-            made(6, names[1], of_kind(kind), parent=3, at=(3, 8)),
+            make_span(6, names[1], of_kind(kind), parent=3, at=(3, 8)),
             model(7, 30, parent=6, at=(3, 4)),
         )
 
@@ -68,8 +68,8 @@ def test_agent_named_only_by_its_span_is_a_sub_agent() -> None:
 
 def test_openai_agents_workflow_span_is_not_an_agent() -> None:
     run = projection_of(
-        made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
-        made(2, "planner", of_kind("AGENT", agent_name="planner"), parent=1),
+        make_span(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
+        make_span(2, "planner", of_kind("AGENT", agent_name="planner"), parent=1),
         model(3, 10, parent=2),
         model(4, 20, parent=1, at=(50, 60)),
     )
@@ -80,10 +80,12 @@ def test_openai_agents_workflow_span_is_not_an_agent() -> None:
 def test_smolagents_wrapper_arguments_are_removed() -> None:
     given = {"args": [], "sanitize_inputs_outputs": True, "kwargs": {"q": "x"}}
     run = projection_of(
-        made(1, "planner.run", of_kind("AGENT", input_value='{"task": "Plan", "stream": false}')),
+        make_span(
+            1, "planner.run", of_kind("AGENT", input_value='{"task": "Plan", "stream": false}')
+        ),
         model(2, 10, CALLS, parent=1, at=(0, 1)),
         model(3, 11, parent=1, at=(1, 2)),
-        made(
+        make_span(
             4,
             "T",
             of_kind("TOOL", tool_name="search", input_value=json.dumps(given)),
@@ -110,8 +112,8 @@ def test_llamaindex_tool_answers_are_unwrapped() -> None:
         "llm.input_messages.0.message.content": "Plan",
     }
     run = projection_of(
-        made(1, "FunctionAgent.run", of_kind("CHAIN", output_value="StopEvent(result=…)")),
-        made(
+        make_span(1, "FunctionAgent.run", of_kind("CHAIN", output_value="StopEvent(result=…)")),
+        make_span(
             2,
             "OpenAILike._prepare_chat_with_tools",
             of_kind("LLM", input_value=json.dumps({"messages": [shown]})),
@@ -119,7 +121,7 @@ def test_llamaindex_tool_answers_are_unwrapped() -> None:
             at=(0, 1),
         ),
         model(3, 10, {**CALLS, "input.value": json.dumps({"messages": [shown]})}, parent=1),
-        made(
+        make_span(
             4,
             "FunctionTool.acall",
             of_kind("TOOL", tool_name="search", output_value=json.dumps(answer)),
@@ -141,7 +143,7 @@ def test_langchain_messages_may_be_pairs_of_role_and_text() -> None:
     for messages in (user, [user], [["system", "s"], user]):
         state = json.dumps({"messages": messages, "task": "what the state keeps"})
         run = projection_of(
-            made(1, "planner", of_kind("CHAIN", metadata=created, input_value=state))
+            make_span(1, "planner", of_kind("CHAIN", metadata=created, input_value=state))
         )
 
         assert plans(run) == [("planner", "Plan", None)], messages
@@ -153,7 +155,7 @@ def node(
     said = {**of_kind("AGENT"), "agent.name": name, "graph.node.id": name}
     if above is not None:
         said["graph.node.parent_id"] = above
-    return made(number, name, said, scope=SCOPE + by, **where)
+    return make_span(number, name, said, scope=SCOPE + by, **where)
 
 
 @pytest.mark.parametrize("is_called", [True, False])
@@ -163,9 +165,9 @@ def test_agent_after_a_hand_off_is_below_the_agent_that_handed_off(
     handing = of_kind("TOOL", input_value="triage", output_value="expert")
     other = of_kind("TOOL", tool_name="search")
     run = projection_of(
-        made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
+        make_span(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
         node(2, "triage", parent=1, at=(0, 3)),
-        made(3, "handoff to expert", handing if is_called else other, parent=2, at=(2, 3)),
+        make_span(3, "handoff to expert", handing if is_called else other, parent=2, at=(2, 3)),
         node(4, "expert", "triage", parent=1, at=(4, 6)),
         node(5, "triage", "expert", parent=1, at=(7, 9)),
     )
@@ -183,7 +185,7 @@ def test_hand_off_without_a_call_in_the_trace_is_recognized() -> None:
     run = projection_of(
         node(2, "triage", parent=1, at=(0, 3)),
         node(4, "expert", "triage", parent=1, at=(4, 6)),
-        made(1, "both"),
+        make_span(1, "both"),
     )
 
     assert outline(run)[:3] == ["plan triage", "  step triage", "    plan expert (inferred)"]
@@ -194,10 +196,10 @@ def test_ambiguous_hand_off_is_not_inferred(
     others: list[tuple[float, float]],
 ) -> None:
     run = projection_of(
-        made(1, "both"),
+        make_span(1, "both"),
         *(node(10 + n, "triage", parent=1, at=at) for n, at in enumerate(others)),
         node(3, "triage", parent=1, at=(2, 3)),
-        made(4, "search", of_kind("TOOL"), parent=3, at=(2, 3)),
+        make_span(4, "search", of_kind("TOOL"), parent=3, at=(2, 3)),
         node(5, "expert", "triage", parent=1, at=(4, 6)),
     )
 
@@ -207,9 +209,9 @@ def test_ambiguous_hand_off_is_not_inferred(
 @pytest.mark.parametrize("by", ["crewai", "autogen_agentchat"])
 def test_previous_agent_of_a_crew_is_not_the_opener(by: str) -> None:
     run = projection_of(
-        made(1, "crew.kickoff", of_kind("CHAIN"), scope=SCOPE + by),
+        make_span(1, "crew.kickoff", of_kind("CHAIN"), scope=SCOPE + by),
         node(2, "analyst", parent=1, at=(0, 3), by=by),
-        made(3, "search", of_kind("TOOL", tool_name="search"), parent=2, at=(1, 2)),
+        make_span(3, "search", of_kind("TOOL", tool_name="search"), parent=2, at=(1, 2)),
         node(4, "writer", "analyst", parent=1, at=(4, 6), by=by),
     )
 
@@ -222,7 +224,7 @@ def test_previous_agent_of_a_crew_is_not_the_opener(by: str) -> None:
 
 def of_langchain(number: int, name: str, kind: str, **more: Any) -> dict[str, Any]:
     said = more.pop("said", {})
-    return made(number, name, {**of_kind(kind), **said}, scope=SCOPE + "langchain", **more)
+    return make_span(number, name, {**of_kind(kind), **said}, scope=SCOPE + "langchain", **more)
 
 
 def test_langchain_node_with_agent_in_its_name_is_no_agent() -> None:

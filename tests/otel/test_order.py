@@ -27,7 +27,7 @@ from tests.otel.captured import (
 )
 from tests.otel.decoded import spans_in
 from tests.otel.made_parts import parts_of_a_made_trace
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.otel.projections import Projected, differences, project
 from tests.profiles import quick_among, scaled
 from tracer.otel.otlp import decode_protobuf
@@ -133,7 +133,9 @@ def test_latest_ended_version_of_a_span_wins_then_the_greatest_bytes(
 def test_pending_spans_in_a_circle_give_equal_records_in_any_order() -> None:
     chat = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat"}
     call = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "execute_tool"}
-    spans = spans_from(made(1, "chat", chat, parent=2), made(2, "execute_tool x", call, parent=1))
+    spans = spans_from(
+        make_span(1, "chat", chat, parent=2), make_span(2, "execute_tool x", call, parent=1)
+    )
 
     assert project(reversed(spans)) == project(spans)
 

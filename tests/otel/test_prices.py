@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.otel.captured import by_trace, spans_of
-from tests.otel.made_traces import made, projection_of, spans_from
+from tests.otel.made_traces import make_span, projection_of, spans_from
 from tests.otel.projections import project
 from tracer.records import Kind
 from tracer.records.spans import STATUS_ERROR
@@ -27,16 +27,18 @@ def costs(*spans: dict[str, Any]) -> list[Decimal | None]:
 
 
 def test_a_round_is_priced_by_its_tokens_and_the_price_list() -> None:
-    assert costs(made(1, "chat", CHAT)) == [PRICE]
+    assert costs(make_span(1, "chat", CHAT)) == [PRICE]
 
 
 def test_the_cost_in_a_span_takes_precedence_over_the_price_list() -> None:
-    assert costs(made(1, "chat", {**CHAT, "operation.cost": 0.5})) == [Decimal("0.5")]
-    assert costs(made(1, "chat", {**CHAT, "operation.cost": 0.0})) == [Decimal(0)]
+    assert costs(make_span(1, "chat", {**CHAT, "operation.cost": 0.5})) == [Decimal("0.5")]
+    assert costs(make_span(1, "chat", {**CHAT, "operation.cost": 0.0})) == [Decimal(0)]
 
 
 def test_a_framework_named_as_provider_is_ignored() -> None:
-    assert costs(made(1, "chat", {**CHAT, "gen_ai.provider.name": "strands-agents"})) == [PRICE]
+    assert costs(make_span(1, "chat", {**CHAT, "gen_ai.provider.name": "strands-agents"})) == [
+        PRICE
+    ]
 
 
 def test_an_unknown_cost_is_null() -> None:
@@ -46,7 +48,7 @@ def test_an_unknown_cost_is_null() -> None:
         {"gen_ai.provider.name": "ollama"},
         {"gen_ai.usage.output_tokens": "many"},
     ]
-    found = [(each, costs(made(1, "chat", {**CHAT, **each}))) for each in changes]
+    found = [(each, costs(make_span(1, "chat", {**CHAT, **each}))) for each in changes]
     assert [each for each in found if each[1] != [None]] == []
 
 
@@ -57,7 +59,8 @@ def test_cache_reads_cost_less_and_cache_writes_more() -> None:
         ("gen_ai.usage.cache_read_input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
     ]
     found = [
-        (read, costs(made(1, "chat", {**CHAT, read: 500, written: 500}))) for read, written in names
+        (read, costs(make_span(1, "chat", {**CHAT, read: 500, written: 500})))
+        for read, written in names
     ]
     assert [each for each in found if each[1] != [Decimal("0.002175")]] == []
 
@@ -90,9 +93,9 @@ def test_cached_tokens_are_read_from_each_convention() -> None:
     }
 
     seen = costs(
-        made(1, "llm", openinference),
-        made(2, "ai.generateText.doGenerate", vercel),
-        made(3, "claude_code.llm_request", claude_code, scope="com.anthropic.claude_code"),
+        make_span(1, "llm", openinference),
+        make_span(2, "ai.generateText.doGenerate", vercel),
+        make_span(3, "claude_code.llm_request", claude_code, scope="com.anthropic.claude_code"),
     )
 
     assert seen == [Decimal("0.002175")] * 3
@@ -101,16 +104,18 @@ def test_cached_tokens_are_read_from_each_convention() -> None:
 def test_cost_repeated_by_wrapper_spans_counts_once() -> None:
     inner = {**CHAT, "gen_ai.usage.cost": 0.25}
 
-    assert costs(made(1, "chat", CHAT), made(2, "chat", CHAT, parent=1)) == [PRICE]
-    assert costs(made(1, "chat", inner), made(2, "chat", inner, parent=1)) == [Decimal("0.25")]
+    assert costs(make_span(1, "chat", CHAT), make_span(2, "chat", CHAT, parent=1)) == [PRICE]
+    assert costs(make_span(1, "chat", inner), make_span(2, "chat", inner, parent=1)) == [
+        Decimal("0.25")
+    ]
 
 
 def test_costs_of_inner_spans_are_summed_if_the_outer_has_none() -> None:
     inner = {**CHAT, "gen_ai.usage.cost": 0.25}
     spans = (
-        made(1, "chat", CHAT),
-        made(2, "chat", inner, parent=1),
-        made(3, "chat", inner, parent=1),
+        make_span(1, "chat", CHAT),
+        make_span(2, "chat", inner, parent=1),
+        make_span(3, "chat", inner, parent=1),
     )
 
     assert costs(*spans) == [Decimal("0.5")]
@@ -118,7 +123,7 @@ def test_costs_of_inner_spans_are_summed_if_the_outer_has_none() -> None:
 
 def test_a_failed_round_without_tokens_costs_null() -> None:
     failed = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5-mini"}
-    span = {**made(1, "chat", failed), "status": {"code": STATUS_ERROR}}
+    span = {**make_span(1, "chat", failed), "status": {"code": STATUS_ERROR}}
 
     assert costs(span) == [None]
 
@@ -136,7 +141,7 @@ def test_the_cost_does_not_depend_on_the_order_of_spans() -> None:
 
 
 def test_round_without_a_start_uses_the_earliest_price() -> None:
-    (span,) = spans_from({**made(1, "chat", CHAT), "startTimeUnixNano": "0"})
+    (span,) = spans_from({**make_span(1, "chat", CHAT), "startTimeUnixNano": "0"})
 
     (fields,) = project([span]).records[Kind.THINK_ACT].values()
 

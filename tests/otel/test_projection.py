@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tests.otel.made_traces import TRACE_ID, agent, chat, made, outline, projection_of, tool
+from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, outline, projection_of, tool
 from tracer.records import Kind
 
 
@@ -38,7 +38,7 @@ def test_an_agent_under_an_agent_is_a_hand_off() -> None:
 
 def test_several_root_agents_get_a_synthetic_root_plan() -> None:
     run = projection_of(
-        made(1, "POST /chat"),
+        make_span(1, "POST /chat"),
         agent(2, "a", parent=1, at=(0, 1)),
         agent(3, "b", parent=1, at=(1, 2)),
     )
@@ -54,7 +54,7 @@ def test_several_root_agents_get_a_synthetic_root_plan() -> None:
 
 
 def test_work_without_an_agent_belongs_to_the_root_plans_step() -> None:
-    run = projection_of(made(1, "job"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
+    run = projection_of(make_span(1, "job"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
 
     assert run.is_agent_work
     assert outline(run) == [
@@ -66,7 +66,7 @@ def test_work_without_an_agent_belongs_to_the_root_plans_step() -> None:
 
 
 def test_trace_without_agent_work_has_only_a_root_plan() -> None:
-    run = projection_of(made(1, "GET /"), made(2, "SELECT", parent=1))
+    run = projection_of(make_span(1, "GET /"), make_span(2, "SELECT", parent=1))
 
     assert not run.is_agent_work
     assert outline(run) == ["plan GET /"]
@@ -145,7 +145,7 @@ def test_tool_inside_a_tool_is_its_child() -> None:
 
 
 def test_tokens_of_models_within_models_count_once() -> None:
-    silent = made(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1)
+    silent = make_span(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1)
     run = projection_of(
         agent(1, "a"), silent, chat(3, tokens=5, parent=2), chat(4, tokens=5, parent=3)
     )
@@ -256,14 +256,14 @@ def test_three_nested_spans_with_one_agent_name_are_one_agent() -> None:
 
 def test_session_and_subject_of_a_span_inside_a_round_are_used() -> None:
     said = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "s", "user.id": "u"}
-    run = projection_of(agent(1, "a"), chat(2, parent=1), made(3, "chat", said, parent=2))
+    run = projection_of(agent(1, "a"), chat(2, parent=1), make_span(3, "chat", said, parent=2))
 
     assert run.run == {"session_id": "s", "subject": "u"}
 
 
 def test_conversation_and_user_become_session_and_subject() -> None:
     run = projection_of(
-        made(
+        make_span(
             1,
             "a",
             {
@@ -285,15 +285,15 @@ def test_answer_of_an_agent_defaults_to_its_last_round_without_calls() -> None:
     }
     run = projection_of(
         agent(1, "a"),
-        made(2, "chat", said, parent=1, at=(80, 90)),
+        make_span(2, "chat", said, parent=1, at=(80, 90)),
         tool(3, "ask", parent=1, at=(1, 20)),
         agent(4, "asks on", parent=3, at=(1, 20)),
-        made(5, "chat", said, parent=4, at=(1, 2)),
+        make_span(5, "chat", said, parent=4, at=(1, 2)),
         chat(6, ("c", "search", "{}"), parent=4, at=(3, 4)),
         tool(7, "sum_up", parent=1, at=(91, 99)),
-        made(8, "chat", {**said, "gen_ai.output.messages": '[{"content": "x"}]'}, parent=7),
+        make_span(8, "chat", {**said, "gen_ai.output.messages": '[{"content": "x"}]'}, parent=7),
         agent(9, "goes on", parent=3, at=(1, None)),
-        made(10, "chat", said, parent=9, at=(1, 2)),
+        make_span(10, "chat", said, parent=9, at=(1, 2)),
     )
 
     answers = {plan["agent_name"]: plan["summary"] for plan in run.records[Kind.PLAN].values()}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import made, projection_of
+from tests.otel.made_traces import make_span, projection_of
 from tests.otel.projections import Projected
 from tracer.otel.dialects import DIALECTS
 from tracer.records import Kind
@@ -267,7 +267,7 @@ def trace_of(scenario: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
     if agent is None:
         agent = 1
         attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "weather"}
-        spans.append(made(agent, "invoke_agent weather", attributes, parent=workflow))
+        spans.append(make_span(agent, "invoke_agent weather", attributes, parent=workflow))
     for span_type, names in types.items():
         number = numbers[span_type]
         operation = OPERATIONS[span_type]
@@ -276,7 +276,7 @@ def trace_of(scenario: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
             attributes["gen_ai.operation.name"] = operation
         parent = None if number == workflow else workflow if number == agent else agent
         at = (0, 99) if number in (workflow, agent) else (number, number + 0.75)
-        spans.append(made(number, span_type, attributes, parent=parent, at=at))
+        spans.append(make_span(number, span_type, attributes, parent=parent, at=at))
     return spans, numbers
 
 
@@ -288,11 +288,11 @@ def kind_of(span_type: str) -> Kind | None:
 
 def record_of(run: Projected, kind: Kind, number: int) -> Fields:
     """Return the record that a span became, of an agent the step."""
-    place, record_id = run.record_of[number.to_bytes(8, "big")]
+    kind_of_record, record_id = run.record_of[number.to_bytes(8, "big")]
     if kind is Kind.STEP:
         (step,) = run.records[Kind.STEP].values()
         return step
-    assert place is kind
+    assert kind_of_record is kind
     return run.records[kind][record_id]
 
 

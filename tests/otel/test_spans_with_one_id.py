@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, outline, projection_of, spans_from, tool
+from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, spans_from, tool
 from tests.otel.projections import differences, message_of, project, project_messages
 from tracer.otel.otlp.blocks import blocks_with, merge_messages, spans_of, unpack_block
 from tracer.records import Kind
@@ -81,8 +81,8 @@ def test_repacked_spans_with_one_id_give_equal_records() -> None:
             for end in (None, at + 1)
         ),
         *(tool(3, "x", parent=2, at=(at + 0.5, at + 0.6)) for at in range(1, 6)),
-        made(4, "open", parent=1, at=(2, None)),
-        made(4, "open", parent=1, at=(3, None)),
+        make_span(4, "open", parent=1, at=(2, None)),
+        make_span(4, "open", parent=1, at=(3, None)),
     )
     arrived = datetime(2026, 1, 1, tzinfo=UTC)
     messages = [message_of(span) for span in spans]

@@ -16,14 +16,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
-from tests.otel.canary_spans import places, request_with
+from tests.otel.canary_spans import field_paths, request_with
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import (
     TRACE_ID,
     agent,
     chat,
-    made,
+    make_span,
     outline,
     projection_of,
     spans_from,
@@ -219,7 +219,7 @@ def traces_of_any_dialect(draw: st.DrawFn) -> list[bytes]:
         end = draw(st.one_of(st.none(), st.integers(start, 9)))
         chosen = st.fixed_dictionaries({}, optional=_ATTRIBUTES)
         made_spans.append(
-            made(
+            make_span(
                 draw(st.integers(1, count)),
                 draw(st.sampled_from(["ask", "LangGraph", "x.run", "SomeAgent.run"])),
                 draw(chosen),
@@ -252,7 +252,7 @@ def test_hostile_traces_make_the_same_rows_in_any_split(
 @pytest.mark.parametrize("operation", ["", "chat", "execute_tool", "invoke_agent", "plan"])
 def test_deep_chains_are_projected_in_linear_time(operation: str) -> None:
     attributes = {"gen_ai.operation.name": operation}
-    chain = [made(each, "x", attributes, parent=each + 1) for each in range(1, 5_000)]
+    chain = [make_span(each, "x", attributes, parent=each + 1) for each in range(1, 5_000)]
 
     with processor_limit(60):
         assert_same(spans_from(*chain))
@@ -268,7 +268,7 @@ def node(number: int, name: str, above: str | None, **more: Any) -> dict[str, An
     attributes = {"openinference.span.kind": "AGENT", "agent.name": name, "graph.node.id": name}
     if above is not None:
         attributes["graph.node.parent_id"] = above
-    return made(number, name, attributes, scope=_HAND_OFFS, **more)
+    return make_span(number, name, attributes, scope=_HAND_OFFS, **more)
 
 
 _ANSWER_WITH_A_CALL = (
@@ -279,7 +279,7 @@ RULES: dict[str, Made] = {
     "an empty agent names the wrapper that starts with it": [
         tool(1, "t"),
         agent(2, "w", asked="ask", parent=1, at=(1, 1)),
-        made(3, "w", {"gen_ai.operation.name": "invoke_workflow"}, parent=1, at=(1, 9)),
+        make_span(3, "w", {"gen_ai.operation.name": "invoke_workflow"}, parent=1, at=(1, 9)),
         chat(4, parent=3, at=(2, 3)),
     ],
     "an agent hands over when the one before it of its node has ended": [
@@ -295,7 +295,7 @@ RULES: dict[str, Made] = {
     ],
     "the last round of an agent says something and asks for a call": [
         agent(1, "a"),
-        made(
+        make_span(
             2,
             "chat",
             {"gen_ai.operation.name": "chat", "gen_ai.output.messages": _ANSWER_WITH_A_CALL},
@@ -372,7 +372,7 @@ def test_handwritten_traces_give_the_expected_tree(trace: str) -> None:
 
 
 def test_spans_with_canaries_make_equal_rows_in_any_split() -> None:
-    body = request_with(bytes.fromhex(TRACE_ID), list(places())).SerializeToString()
+    body = request_with(bytes.fromhex(TRACE_ID), list(field_paths())).SerializeToString()
 
     assert_same(list(sent_spans(body)))
 
@@ -391,7 +391,9 @@ def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool) -> No
 @pytest.mark.parametrize("order", [1, -1])
 def test_latest_ended_version_of_a_span_wins_then_the_greatest_bytes(order: int) -> None:
     versions = [
-        made(1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at)
+        make_span(
+            1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at
+        )
         for name, at in [
             ("b", (0, None)),
             ("c", (0, 2)),

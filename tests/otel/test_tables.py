@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.otel.made_traces import made, outline, projection_of, the_call
+from tests.otel.made_traces import make_span, outline, projection_of, the_call
 
 
 def test_livekit_node_and_its_request_are_one_round_with_its_tool_call() -> None:
@@ -25,11 +25,11 @@ def test_livekit_node_and_its_request_are_one_round_with_its_tool_call() -> None
         "lk.function_tool.is_error": False,
     }
     run = projection_of(
-        made(1, "agent_session", {"session.id": "room-1"}, scope=scope),
-        made(2, "agent_turn", parent=1, scope=scope),
-        made(3, "llm_node", node, parent=2, at=(1, 3), scope=scope),
-        made(4, "llm_request", request, parent=3, at=(1, 2), scope=scope),
-        made(5, "function_tool", call, parent=2, at=(3, 4), scope=scope),
+        make_span(1, "agent_session", {"session.id": "room-1"}, scope=scope),
+        make_span(2, "agent_turn", parent=1, scope=scope),
+        make_span(3, "llm_node", node, parent=2, at=(1, 3), scope=scope),
+        make_span(4, "llm_request", request, parent=3, at=(1, 2), scope=scope),
+        make_span(5, "function_tool", call, parent=2, at=(3, 4), scope=scope),
     )
 
     assert outline(run) == [
@@ -53,9 +53,9 @@ def test_spring_ai_tool_call_with_the_operation_framework_is_a_call() -> None:
     }
     chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 500}
     run = projection_of(
-        made(1, "spring_ai chat_client", {**framework, "spring.ai.kind": "chat_client"}),
-        made(2, "chat gpt-5-mini", chat, parent=1, at=(1, 2)),
-        made(3, "tool_call measure", call, parent=1, at=(2, 3)),
+        make_span(1, "spring_ai chat_client", {**framework, "spring.ai.kind": "chat_client"}),
+        make_span(2, "chat gpt-5-mini", chat, parent=1, at=(1, 2)),
+        make_span(3, "tool_call measure", call, parent=1, at=(2, 3)),
     )
 
     assert outline(run)[2:] == ["    round 500", '      call measure {"p":"p-1"} (inferred)']
@@ -65,9 +65,9 @@ def test_spring_ai_tool_call_with_the_operation_framework_is_a_call() -> None:
 def test_quarkus_tool_span_is_named_by_the_rest_of_its_name() -> None:
     scope = "io.quarkus.opentelemetry"
     run = projection_of(
-        made(1, "langchain4j.aiservices.Bot.chat", scope=scope),
-        made(2, "langchain4j.tools.weather", parent=1, at=(2, 3), scope=scope),
-        made(3, "GET /forecast", parent=2, at=(2, 3), scope=scope),
+        make_span(1, "langchain4j.aiservices.Bot.chat", scope=scope),
+        make_span(2, "langchain4j.tools.weather", parent=1, at=(2, 3), scope=scope),
+        make_span(3, "GET /forecast", parent=2, at=(2, 3), scope=scope),
     )
 
     assert the_call(run)["name"] == "weather"

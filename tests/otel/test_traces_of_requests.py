@@ -72,14 +72,14 @@ def as_json(request: ExportTraceServiceRequest) -> bytes:
 
 
 def check_traces(decoded: Decoded, sent: list[Any]) -> None:
-    """Assert that traces, places and counts match the sent spans, in order."""
-    accepted = [place for place, span in enumerate(sent) if is_valid(span)]
-    trace_ids = list(dict.fromkeys(sent[place].trace_id for place in accepted))
+    """Assert that traces, indexes and counts match the sent spans, in order."""
+    accepted = [index for index, span in enumerate(sent) if is_valid(span)]
+    trace_ids = list(dict.fromkeys(sent[index].trace_id for index in accepted))
     assert decoded.count == len(sent)
     assert [each.trace_id for each in decoded.traces] == trace_ids
-    assert decoded.places == sorted(accepted, key=lambda at: trace_ids.index(sent[at].trace_id))
+    assert decoded.indexes == sorted(accepted, key=lambda at: trace_ids.index(sent[at].trace_id))
     assert [each.index for each in decoded.refused] == [
-        place for place, span in enumerate(sent) if not is_valid(span)
+        index for index, span in enumerate(sent) if not is_valid(span)
     ]
     for trace in decoded.traces:
         assert trace.count == len(list(sent_spans(trace.message)))
@@ -103,7 +103,7 @@ def test_stored_messages_have_exactly_the_accepted_spans_of_a_request(
     decoded = decode_protobuf(body)
 
     check_traces(decoded, sent)
-    accepted = [every_sent[place] for place in range(len(sent)) if is_valid(sent[place])]
+    accepted = [every_sent[index] for index in range(len(sent)) if is_valid(sent[index])]
     assert spans_in(decoded) == accepted
     if len(decoded.traces) == 1 and not decoded.refused:
         assert decoded.traces[0].message is body
@@ -125,7 +125,7 @@ def test_malformed_span_does_not_affect_other_spans_of_the_request(
     decoded, with_malformed = decode_protobuf(body), decode_protobuf(body + malformed)
 
     assert spans_in(with_malformed) == spans_in(decoded)
-    assert with_malformed.places == decoded.places
+    assert with_malformed.indexes == decoded.indexes
     assert [each.index for each in with_malformed.refused] == [
         *(each.index for each in decoded.refused),
         decoded.count,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, outline, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.records import Kind
 
@@ -27,7 +27,7 @@ def endings(run: Projected) -> list[tuple[str, str, str | None]]:
 def interrupted(number: int, name: str, error: str, **more: Any) -> dict[str, Any]:
     """Return a span that ended with an error by which a framework pauses."""
     event = {"name": "exception", "attributes": {"exception.type": error}}
-    return made(number, name, GRAPH, failed=error, events=[event], **more)
+    return make_span(number, name, GRAPH, failed=error, events=[event], **more)
 
 
 def test_call_of_the_last_round_that_nothing_executed_is_not_reached() -> None:
@@ -58,7 +58,7 @@ def test_call_of_the_last_round_that_nothing_executed_is_not_reached() -> None:
         [tool(3, "pay", '{"amount":40}', parent=1, at=(3, 4))],  # without a call id
         [tool(3, "pay", '{"amount":41}', "c9", parent=1, at=(3, 4))],  # changed by a hook
         [tool(3, "mcp/pay", parent=1, at=(3, 4))],  # under another name
-        [made(3, "pay", {"custom": 1}, parent=1, at=(3, 4))],  # a span of the program's own
+        [make_span(3, "pay", {"custom": 1}, parent=1, at=(3, 4))],  # a span of the program's own
         [tool(3, "pay", '{"amount":40}', "c2", parent=9, at=(3, 4))],  # below a lost parent
         [chat(3, parent=1, at=(3, 4))],  # another round follows
         [agent(3, "payer", parent=1, at=(3, 4))],  # another agent took over
@@ -136,7 +136,7 @@ def test_call_of_an_output_tool_gets_no_record(
     [
         # pydantic-ai: the output is a DeferredToolRequests
         [
-            made(
+            make_span(
                 1,
                 "invoke_agent planner",
                 {
@@ -180,8 +180,8 @@ def test_graph_that_pauses_before_its_tools_defers_their_calls() -> None:
         "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "pay",
     }
     run = projection_of(
-        made(1, "LangGraph", GRAPH),
-        made(2, "ChatOpenAI", model, parent=1, at=(1, 2)),
+        make_span(1, "LangGraph", GRAPH),
+        make_span(2, "ChatOpenAI", model, parent=1, at=(1, 2)),
         interrupted(3, "HumanInTheLoopMiddleware.after_model", "GraphInterrupt", parent=1),
     )
 

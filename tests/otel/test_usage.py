@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import chat, made, projection_of, spans_from, tool
+from tests.otel.made_traces import chat, make_span, projection_of, spans_from, tool
 from tests.otel.projections import Projected, project
 from tracer.otel.projection.project import USAGE_OF_AGENT
 from tracer.records import Kind
@@ -68,7 +68,7 @@ def call_with(**usage: int) -> dict[str, Any]:
     ],
 )
 def test_totals_include_their_parts(usage: dict[str, int], tokens: tuple[int, int]) -> None:
-    row = the_round(projection_of(made(1, "chat m", call_with(**usage))))
+    row = the_round(projection_of(make_span(1, "chat m", call_with(**usage))))
 
     assert (row["input_tokens"], row["output_tokens"]) == tokens
 
@@ -77,9 +77,9 @@ def test_proof_of_one_call_holds_for_the_other_calls_of_its_scope_and_provider()
     proof = call_with(input_tokens=7, output_tokens=1, cache_read_input_tokens=9000)
     unclear = call_with(input_tokens=700, output_tokens=1, cache_read_input_tokens=500)
     spans = [
-        made(1, "chat m", proof, at=(0, 1), scope="a"),
-        made(2, "chat m", unclear, at=(1, 2), scope="a"),
-        made(3, "chat m", unclear, at=(2, 3), scope="b"),
+        make_span(1, "chat m", proof, at=(0, 1), scope="a"),
+        make_span(2, "chat m", unclear, at=(1, 2), scope="a"),
+        make_span(3, "chat m", unclear, at=(2, 3), scope="b"),
     ]
     for order in permutations(spans):
         run = project(spans_from(*order))
@@ -123,7 +123,7 @@ def test_cost_follows_tiers_kinds_of_tokens_and_reports(
 ) -> None:
     used = {"gen_ai.usage.input_tokens": 2000, "gen_ai.usage.output_tokens": 500}
     asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
-    run = projection_of(made(1, "chat m", {**asked, **used, **more}))
+    run = projection_of(make_span(1, "chat m", {**asked, **used, **more}))
 
     assert the_round(run)["cost_usd"] == Decimal(usd)
 
@@ -131,9 +131,9 @@ def test_cost_follows_tiers_kinds_of_tokens_and_reports(
 def test_usage_that_only_an_agents_span_has_becomes_an_inferred_round() -> None:
     used = {"gen_ai.usage.input_tokens": 12000, "gen_ai.usage.output_tokens": 800}
     spans = [
-        made(1, "invoke_agent claude", {**used, "gen_ai.usage.cost": 0.048}, at=(0, 9)),
+        make_span(1, "invoke_agent claude", {**used, "gen_ai.usage.cost": 0.048}, at=(0, 9)),
         tool(2, "Bash", parent=1, at=(1, 2)),
-        made(3, "invoke_agent helper", used, parent=2, at=(1, 2)),
+        make_span(3, "invoke_agent helper", used, parent=2, at=(1, 2)),
     ]
 
     run = projection_of(*spans)
@@ -148,7 +148,7 @@ def test_usage_that_only_an_agents_span_has_becomes_an_inferred_round() -> None:
 def test_inferred_round_is_removed_when_a_model_call_arrives() -> None:
     used = {"gen_ai.usage.input_tokens": 12, "gen_ai.usage.output_tokens": 8}
     run = projection_of(
-        made(1, "invoke_agent a", used, at=(0, 9)), chat(2, tokens=5, parent=1, at=(1, 2))
+        make_span(1, "invoke_agent a", used, at=(0, 9)), chat(2, tokens=5, parent=1, at=(1, 2))
     )
 
     assert (the_round(run)["inferred"], run.whole_run["input_tokens"]) == (False, 5)
@@ -157,10 +157,10 @@ def test_inferred_round_is_removed_when_a_model_call_arrives() -> None:
 def test_spans_with_tokens_that_no_rule_reads_make_the_cost_unknown() -> None:
     unread = {"acme.usage.input_tokens": 5, "acme.usage.outputTokens": 7}
     run = projection_of(
-        made(1, "invoke_agent a", at=(0, 9)),
-        made(2, "acme.request", unread, parent=1, at=(1, 2)),
-        made(3, "inner", unread, parent=2, at=(1, 2)),
-        made(4, "workflow.step", unread, parent=1, at=(2, 6)),
+        make_span(1, "invoke_agent a", at=(0, 9)),
+        make_span(2, "acme.request", unread, parent=1, at=(1, 2)),
+        make_span(3, "inner", unread, parent=2, at=(1, 2)),
+        make_span(4, "workflow.step", unread, parent=1, at=(2, 6)),
         chat(5, parent=4, at=(3, 4)),
     )
 
@@ -172,9 +172,9 @@ def test_run_names_the_scopes_of_its_unread_spans() -> None:
     tokens = {"acme.usage.input_tokens": 5}
     scopes = ("b.llm", "a.llm", "b.llm", "")
     run = projection_of(
-        made(9, "invoke_agent a"),
+        make_span(9, "invoke_agent a"),
         *(
-            made(number, "acme.request", tokens, parent=9, scope=scope)
+            make_span(number, "acme.request", tokens, parent=9, scope=scope)
             for number, scope in enumerate(scopes, 1)
         ),
     )

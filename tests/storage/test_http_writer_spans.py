@@ -11,7 +11,7 @@ import pytest
 
 from api.otlp.routes import TRACES, Encoding
 from tests.otel.decoded import spans_in
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import StoreUnavailable
 from tracer.otel.otlp.blocks import traces_of
@@ -24,7 +24,7 @@ Rejection = Callable[[Span], str | None]
 
 
 def trace_of(size: int, trace_id: bytes, name: str = "a span") -> TraceSpans:
-    spans = spans_from(*(made(number, name) for number in range(1, size + 1)))
+    spans = spans_from(*(make_span(number, name) for number in range(1, size + 1)))
     [trace] = traces_of(spans)
     return TraceSpans(trace_id, trace.message.replace(trace.trace_id, trace_id), trace.count)
 

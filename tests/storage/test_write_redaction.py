@@ -11,7 +11,7 @@ import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
 from tests.otel.decoded import redacted_spans, spans_in
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.projecting import project_in
 from tests.recordings import run_of as recorded_run
 from tests.recordings import whole_run
@@ -179,7 +179,7 @@ async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(
         async with Recorder(writer.for_recorder(), spool, redaction=Redaction.off()) as recorder:
             await recorder.record(*events)
         assert (await call_in(reader, events)).arguments == EVERYTHING
-        spans = spans_from(made(1, "execute_tool", {"gen_ai.tool.call.arguments": EVERYTHING}))
+        spans = spans_from(make_span(1, "execute_tool", {"gen_ai.tool.call.arguments": EVERYTHING}))
         await writer.for_recorder().write_spans(traces_of(spans))
         await project_in(pool)
         stored = await reader.read_tree(root_plan_id(spans[0].trace_id), Payloads.FULL)

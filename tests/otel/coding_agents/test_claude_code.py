@@ -55,13 +55,13 @@ class Seen:
         self.calls = all_of(self.runs, Kind.TOOL_CALL)
         self.rounds = all_of(self.runs, Kind.THINK_ACT)
         self.plan_of_agent: dict[str, UUID] = {}
-        places = {span: place for run in self.runs for span, place in run.record_of.items()}
+        records = {span: record for run in self.runs for span, record in run.record_of.items()}
         for _, message in messages:
             for resource in TracesData.FromString(message).resource_spans:
                 for scope in resource.scope_spans:
                     for span in scope.spans:
                         agent_id = attributes_of(span.attributes).get("agent_id")
-                        kind, record_id = places[span.span_id]
+                        kind, record_id = records[span.span_id]
                         if isinstance(agent_id, str) and kind is Kind.THINK_ACT:
                             step = self.steps[self.rounds[record_id]["step_id"]]
                             self.plan_of_agent[agent_id] = step["plan_id"]

@@ -275,8 +275,8 @@ def test_records_are_equal_if_an_export_is_reordered_split_or_repeated(
     chance.shuffle(messages)
     joined: dict[tuple[bytes, int], bytes] = {}
     for trace_id, message in messages:
-        place = trace_id, chance.randrange(9)
-        joined[place] = joined.get(place, b"") + message
+        key = trace_id, chance.randrange(9)
+        joined[key] = joined.get(key, b"") + message
 
     (run,) = projected([(trace_id, message) for (trace_id, _), message in joined.items()])
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.otel.coding_agents.captured import messages_of, projected, single
-from tests.otel.made_traces import made, projection_of, the_call
+from tests.otel.made_traces import make_span, projection_of, the_call
 from tests.otel.projections import differences
 from tracer.records import Kind
 
@@ -59,7 +59,7 @@ def test_shell_command_with_another_exit_code_than_zero_failed(output: str, stat
         "gen_ai.output.messages": json.dumps(answer),
     }
 
-    call = the_call(projection_of(made(1, "tool_call", attributes, scope="gemini-cli")))
+    call = the_call(projection_of(make_span(1, "tool_call", attributes, scope="gemini-cli")))
 
     assert call["status"] == status
     assert call["error_message"] == ("shown" if status == "failed" else None)

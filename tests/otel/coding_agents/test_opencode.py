@@ -21,7 +21,7 @@ from tests.otel.coding_agents.captured import (
     single,
     truth_of,
 )
-from tests.otel.made_traces import TRACE_ID, body_of, made
+from tests.otel.made_traces import TRACE_ID, body_of, make_span
 from tests.otel.projections import Projected, differences, project_messages, split
 from tests.profiles import beginnings, quick_among
 from tracer.otel.dialects.opencode import IN_FLIGHT, SCOPE
@@ -421,7 +421,7 @@ BODIES = st.lists(
 def spans(draw: st.DrawFn) -> dict[str, Any]:
     start, length = draw(st.integers(0, 5)), draw(st.sampled_from([0, 1, 3, None]))
     number = draw(st.integers(1, 12))
-    return made(
+    return make_span(
         number,
         draw(st.sampled_from(NAMES)),
         draw(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8)),
@@ -465,16 +465,16 @@ def test_many_calls_with_one_id_are_projected_in_linear_time() -> None:
     size = 1_000  # quadratic work would take minutes
     task = {"tool.name": "task", "session.id": "s", "tool.call_id": "same"}
     result = json.dumps({"metadata": {"sessionId": "t"}, "output": "x"})
-    told = {
+    attributes = {
         **{"ai.operationId": "ai.toolCall", "ai.toolCall.name": "task", "session.id": "s"},
         **{"ai.toolCall.id": "same", "ai.toolCall.result": result},
     }
     work = {"ai.operationId": "ai.streamText", "session.id": "t"}
     parts = [
-        *(made(each, "Tool.execute", task, scope=SCOPE) for each in range(size)),
-        *(made(size + each, "ai.toolCall", told, scope=SCOPE) for each in range(size)),
-        *(made(2 * size + n, "SessionPrompt.run", parent=n, scope=SCOPE) for n in range(size)),
-        *(made(3 * size + n, "ai.streamText", work, parent=2 * size + n) for n in range(size)),
+        *(make_span(each, "Tool.execute", task, scope=SCOPE) for each in range(size)),
+        *(make_span(size + each, "ai.toolCall", attributes, scope=SCOPE) for each in range(size)),
+        *(make_span(2 * size + n, "SessionPrompt.run", parent=n, scope=SCOPE) for n in range(size)),
+        *(make_span(3 * size + n, "ai.streamText", work, parent=2 * size + n) for n in range(size)),
     ]
     for part in parts:
         part["scope"] = SCOPE

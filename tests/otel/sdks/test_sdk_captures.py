@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.otel.captured import projected, projected_in_parts
-from tests.otel.made_traces import made, projection_of
+from tests.otel.made_traces import make_span, projection_of
 from tests.otel.sdks.captured import NAMES, expected_facts, seen_facts, spans_of
 from tests.otel.test_order import all_differences
 from tests.profiles import quick_among
@@ -49,7 +49,7 @@ def test_records_are_equal_if_a_capture_is_reordered_split_or_repeated(name: str
 def test_tool_arguments_of_any_form_are_recorded(arguments: str, expected: str) -> None:
     observed = {"langfuse.observation.type": "tool", "langfuse.observation.input": arguments}
 
-    run = projection_of(made(1, "search", observed))
+    run = projection_of(make_span(1, "search", observed))
 
     (call,) = run.records[Kind.TOOL_CALL].values()
     assert call["arguments"] == expected

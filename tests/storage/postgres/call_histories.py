@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from tests.otel.made_traces import agent, made, spans_from, tool
+from tests.otel.made_traces import agent, make_span, spans_from, tool
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tests.storage.postgres.deletions import rows
@@ -175,7 +175,7 @@ def _sent(draw: st.DrawFn) -> Sent:
                 name = draw(st.sampled_from(NAMES))
                 spans.append(tool(number, name, parent=parent, at=at, failed=failed))
             case "other":
-                spans.append(made(number, "SELECT", parent=parent, at=at))
+                spans.append(make_span(number, "SELECT", parent=parent, at=at))
     return Sent(draw(st.integers(3, 4)), tuple(spans), draw(quarters))
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from tests.otel.made_traces import body_of, made
+from tests.otel.made_traces import body_of, make_span
 from tests.storage.postgres.lock_waits import until, until_waiting
 from tracer.clock import Clock, utc_now
 from tracer.otel.otlp import decode_json
@@ -23,7 +23,7 @@ from tracer.storage.postgres.watch import WAKE_PROJECTORS
 
 def small_trace(name: str = "chat") -> TraceSpans:
     """Return one span of a new trace."""
-    span = made(1, name, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+    span = make_span(1, name, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
     (trace,) = decode_json(body_of({**span, "traceId": new_id().hex})).traces
     return trace
 
@@ -31,7 +31,7 @@ def small_trace(name: str = "chat") -> TraceSpans:
 def unread_trace(run: UUID, *numbers: int, scope: str = "acme.llm") -> TraceSpans:
     """Return spans of a run that have token counts, and that no rule reads."""
     spans = [
-        made(number, "acme.request", {"acme.usage.input_tokens": 1}, scope=scope)
+        make_span(number, "acme.request", {"acme.usage.input_tokens": 1}, scope=scope)
         for number in numbers
     ]
     (trace,) = decode_json(body_of(*({**span, "traceId": run.hex} for span in spans))).traces

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tests.citus_databases import without_analysts
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.sample_runs import SampleRun, sample_run
 from tests.storage.postgres.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
@@ -62,7 +62,7 @@ async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
         writer = postgres_writer(ProjectPool(pool, project_id))
         runs.append(sample_run())
         await writer.write(runs[-1].events)
-        spans = spans_from(made(project_id, "a span"))
+        spans = spans_from(make_span(project_id, "a span"))
         await store_block(pool, spans, project_id=project_id)
         await make_pending(pool, root_plan_id(spans[0].trace_id), project_id=project_id)
     role = f"analyst of {urlsplit(database_url).path[1:]}"  # all tests share the cluster's roles

@@ -13,7 +13,7 @@ import pytest
 
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.storage.postgres.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
 from tests.storage.postgres.stored_spans import (
     LONG_AGO,
@@ -47,7 +47,7 @@ from tracer.tools.run import conversation_of
 async def test_deleted_run_has_no_rows_in_any_table(pool: Pool, max_rows: int) -> None:
     run, events = rich_run()
     await record(pool, *events)
-    trace = spans_from(*(made(each, "a tool") for each in range(1, 7)))
+    trace = spans_from(*(make_span(each, "a tool") for each in range(1, 7)))
     of_spans = root_plan_id(trace[0].trace_id)
     for each in (trace[:2], trace[2:]):
         await store_block(pool, each)
@@ -123,7 +123,7 @@ async def test_run_is_not_readable_while_its_rows_are_deleted(
             (0, "run_deleted"),
             (1, "run_deleted"),
         ]
-        trace = spans_from(made(1, "a tool"))
+        trace = spans_from(make_span(1, "a tool"))
         of_run = [replace(each, trace_id=run.root.bytes) for each in trace]
         spans = await writer.write_spans(traces_of(of_run))
         assert [each.code for each in spans.refused] == ["run_deleted"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
@@ -48,7 +48,7 @@ def asking(text: str) -> Sequence[Event]:
 
 def calling_in_a_span(arguments: str) -> Sequence[TraceSpans]:
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.arguments": arguments}
-    return traces_of(spans_from(made(1, "execute_tool measure", attributes)))
+    return traces_of(spans_from(make_span(1, "execute_tool measure", attributes)))
 
 
 async def test_small_events_and_spans_are_redacted_in_the_event_loop(masker: Masker) -> None:

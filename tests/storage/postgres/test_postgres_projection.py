@@ -14,7 +14,7 @@ from tests.sample_runs import sample_run
 from tests.storage.postgres.lock_waits import until
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
-from tracer.otel.projection import place_spans
+from tracer.otel.projection import span_records
 from tracer.records import Kind, new_id
 from tracer.records.spans import Span
 from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
@@ -42,7 +42,7 @@ def trace(trace_id: bytes, calls: int = 1) -> list[Span]:
 def record_of(trace_id: bytes, span_id: int) -> tuple[Kind, UUID]:
     """Return the record that a span of `trace` becomes."""
     [spans] = traces_of(trace(trace_id))
-    kind, record_id = place_spans([spans.message])[span_id.to_bytes(8)]
+    kind, record_id = span_records([spans.message])[span_id.to_bytes(8)]
     return kind, UUID(bytes=record_id)
 
 

@@ -16,7 +16,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from psycopg.types.array import ListBinaryDumper
 
-from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
+from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
 from tracer.otel.dialects import genai
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection import PROJECTION_VERSION, fields_of, project_run
@@ -305,7 +305,7 @@ def test_dialect_error_keeps_spans_and_records_and_is_reported(server: Server) -
     good, _ = parts_of_a_trace()
     server.accept(good)
     project_all(server.url)
-    server.accept(spans_from(made(7, "boom", parent=1)))
+    server.accept(spans_from(make_span(7, "boom", parent=1)))
     for number in range(1, 30):
         server.accept(other_trace(number))
 
@@ -323,9 +323,9 @@ def test_dialect_error_keeps_spans_and_records_and_is_reported(server: Server) -
 
 @pytest.mark.usefixtures("faulty_dialect")
 def test_new_spans_retry_a_failed_projection_at_most_once_a_minute(server: Server) -> None:
-    server.accept(spans_from(made(7, "boom")))
+    server.accept(spans_from(make_span(7, "boom")))
     project_all(server.url)
-    server.accept(spans_from(made(8, "more")))
+    server.accept(spans_from(make_span(8, "more")))
 
     assert project_all(server.url, timedelta(seconds=-10)).failures == 0
     assert run_row(server.url, "attempts", "due_at - attempted_at") == (4, timedelta(minutes=1))
@@ -448,7 +448,7 @@ def test_projection_that_does_not_end_fails_only_its_own_run(
     server: Server, monkeypatch: pytest.MonkeyPatch, pattern: str | None
 ) -> None:
     make_endless(monkeypatch, pattern)
-    server.accept(spans_from(made(7, "boom")))
+    server.accept(spans_from(make_span(7, "boom")))
     server.accept(other_trace(1))
 
     now = datetime.now(UTC) + timedelta(seconds=10)
@@ -469,7 +469,7 @@ def test_finished_projections_are_written_before_the_next_slow_run(
 ) -> None:
     make_endless(monkeypatch)
     server.accept(other_trace(1))
-    server.accept(spans_from(made(7, "boom")))
+    server.accept(spans_from(make_span(7, "boom")))
     server.accept(other_trace(2))
     groups: list[tuple[int, int]] = []
 

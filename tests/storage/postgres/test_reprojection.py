@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, made, spans_from
+from tests.otel.made_traces import agent, chat, make_span, spans_from
 from tests.projecting import project_in
 from tests.storage.postgres.deletions import record, rich_run, rows
 from tests.storage.postgres.lock_waits import until
@@ -172,7 +172,7 @@ async def outdated(pool: Pool, count: int) -> list[UUID]:
     """Store runs that an older version projected."""
     runs = [UUID(int=number) for number in range(1, count + 1)]
     for run in runs:
-        await store_block(pool, spans_from({**made(1, "a span"), "traceId": run.hex}))
+        await store_block(pool, spans_from({**make_span(1, "a span"), "traceId": run.hex}))
     return runs
 
 
@@ -226,7 +226,7 @@ async def test_reprojection_changes_costs_only_if_prices_changed(
 ) -> None:
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     usage = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 10}
-    spans = spans_from(made(1, "chat gpt-4o", model | usage))
+    spans = spans_from(make_span(1, "chat gpt-4o", model | usage))
     await store_block(pool, spans)
     run = root_plan_id(spans[0].trace_id)
     await make_pending(pool, run)
@@ -247,7 +247,7 @@ async def test_reproject_applies_project_prices_to_stored_runs_if_prices_is_set(
 ) -> None:
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}
     usage = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 10}
-    spans = spans_from(made(1, "chat ward-llama", model | usage))
+    spans = spans_from(make_span(1, "chat ward-llama", model | usage))
     await store_block(pool, spans)
     run = root_plan_id(spans[0].trace_id)
     await make_pending(pool, run)
@@ -272,7 +272,7 @@ async def test_own_price_of_zero_makes_a_cost_known(pool: Pool) -> None:
     own = ModelPrices(ProjectPool(pool))
     await own.set_price(ModelPrice("*", None, ALWAYS, Decimal(0), Decimal(0)))
     model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "ward-llama"}
-    spans = spans_from(made(1, "chat ward-llama", model))
+    spans = spans_from(make_span(1, "chat ward-llama", model))
     await store_block(pool, spans)
     await make_pending(pool, root_plan_id(spans[0].trace_id))
     await project_in(pool)

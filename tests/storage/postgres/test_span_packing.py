@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import make_span, spans_from
 from tests.storage.postgres.deletions import rows
 from tests.storage.postgres.stored_spans import (
     LONG_AGO,
@@ -41,7 +41,7 @@ async def all_of(work: AsyncGenerator[UUID, None]) -> list[UUID]:
 def trace(count: int, *, name: str = "a span", failed: str | None = None) -> list[Span]:
     return spans_from(
         *(
-            made(each + 1, name, {"n": each}, at=(each, each + 1), failed=failed)
+            make_span(each + 1, name, {"n": each}, at=(each, each + 1), failed=failed)
             for each in range(count)
         )
     )

@@ -223,23 +223,23 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
         at = int(number)
         rest = rest.removeprefix("message.")
         if rest.startswith("tool_calls."):
-            place, _, name = rest[len("tool_calls.") :].partition(".")
+            number, _, name = rest[len("tool_calls.") :].partition(".")
             name = name.removeprefix("tool_call.").removeprefix("function.")
-            if place.isdecimal() and len(place) <= 6 and name in ("id", "name", "arguments"):
-                calls.setdefault(at, {}).setdefault(int(place), {})[name] = value
+            if number.isdecimal() and len(number) <= 6 and name in ("id", "name", "arguments"):
+                calls.setdefault(at, {}).setdefault(int(number), {})[name] = value
                 by_position.setdefault(at, {})
         elif rest.startswith("contents."):
-            place, _, name = rest[len("contents.") :].partition(".")
-            if place.isdecimal() and len(place) <= 6:
+            number, _, name = rest[len("contents.") :].partition(".")
+            if number.isdecimal() and len(number) <= 6:
                 name = name.removeprefix("message_content.")
-                contents.setdefault(at, {}).setdefault(int(place), {})[name] = value
+                contents.setdefault(at, {}).setdefault(int(number), {})[name] = value
                 by_position.setdefault(at, {})
         elif rest in ("role", "content", "tool_call_id", "name", "finish_reason"):
             by_position.setdefault(at, {})[rest] = value
     for at, parts in contents.items():
-        by_position[at].setdefault("content", [parts[place] for place in sorted(parts)])
+        by_position[at].setdefault("content", [parts[number] for number in sorted(parts)])
     for at, chosen in calls.items():
-        by_position[at]["tool_calls"] = [chosen[place] for place in sorted(chosen)]
+        by_position[at]["tool_calls"] = [chosen[number] for number in sorted(chosen)]
     return [by_position[at] for at in sorted(by_position)]
 
 
@@ -354,7 +354,9 @@ def _pieces(message: Mapping[str, Any]) -> list[Any]:
 def _read_piece(piece: Mapping[str, Any], calls: list[RequestedCall]) -> None:
     """Add the tool calls of a message, or of one part of a message, to `calls`."""
     if "tool_calls" in piece:
-        calls += [_chosen(each) for each in _listed(piece["tool_calls"]) if isinstance(each, dict)]
+        calls += [
+            _chosen(each) for each in _json_list(piece["tool_calls"]) if isinstance(each, dict)
+        ]
     if not _NESTED_CALLS.isdisjoint(piece):
         for name in _NESTED_CALLS_IN_ORDER:
             nested = piece.get(name)
@@ -387,7 +389,7 @@ def _shown_call(content: Any) -> RequestedCall | None:
     )
 
 
-def _listed(value: Any) -> list[Any]:
+def _json_list(value: Any) -> list[Any]:
     value = parsed(value)
     return value if isinstance(value, list) else []
 

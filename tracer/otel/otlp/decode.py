@@ -203,7 +203,7 @@ class Decoded:
     """The number of items in the request, accepted or rejected."""
     traces: list[TraceSpans] = field(default_factory=list)
     """The accepted items: one message for each trace, in the order of the traces' first items."""
-    places: list[int] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
     """The index in the request of each accepted item, in the order of `traces`."""
     refused: list[RefusedSpan] = field(default_factory=list)
 
@@ -229,7 +229,7 @@ def decode_items(
         trace_id = distinct.pop()
         assert trace_id is not None
         decoded.traces.append(TraceSpans(trace_id, body, decoded.count))
-        decoded.places += range(decoded.count)
+        decoded.indexes += range(decoded.count)
     else:
         _assemble(groups, decoded, signal, trace_ids)
     return decoded
@@ -279,24 +279,24 @@ def _assemble(
 ) -> None:
     """Add one message for each trace to `decoded`, with the trace's items."""
     parts: dict[bytes, list[bytes]] = {}
-    places: dict[bytes, list[int]] = {}
-    place = 0
+    indexes: dict[bytes, list[int]] = {}
+    index = 0
     for resource_items, scope_items, items in groups:
         by_trace: dict[bytes, list[bytes]] = {}
         for item in items:
-            if (trace_id := trace_ids[place]) is not None:
+            if (trace_id := trace_ids[index]) is not None:
                 content = item.SerializeToString(deterministic=True)
                 by_trace.setdefault(trace_id, []).append(content)
-                places.setdefault(trace_id, []).append(place)
-            place += 1
+                indexes.setdefault(trace_id, []).append(index)
+            index += 1
         if by_trace:
             envelope = Envelope.of_messages(resource_items, scope_items)
             for trace_id, some in by_trace.items():
                 parts.setdefault(trace_id, []).append(envelope.body(*some))
-    for trace_id, of_trace in places.items():
+    for trace_id, of_trace in indexes.items():
         message = StoredParts(**{signal.resources: parts.pop(trace_id)}).SerializeToString()
         decoded.traces.append(TraceSpans(trace_id, message, len(of_trace)))
-        decoded.places += of_trace
+        decoded.indexes += of_trace
 
 
 # --- Decode OTLP requests in JSON.

@@ -80,7 +80,7 @@ def _long_numbers(message: bytes) -> Iterator[str]:
     Some of them are not numbers, because the message is not parsed.
     """
     for match in _LONG_INTEGER.finditer(message):
-        yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(match[1])))
+        yield str(sum((byte & 0x7F) << 7 * position for position, byte in enumerate(match[1])))
     for match in _LONG_FLOAT.finditer(message):
         (value,) = _DOUBLE.unpack(match[1])
         if value.is_integer():

@@ -2,8 +2,8 @@
 
 `project_run` is a pure function of the set of a run's spans and log records: neither their order
 nor the requests that brought them matter. If a change alters the rows of any trace, raise
-`PROJECTION_VERSION`, so that stored runs are projected again. `places_of` returns the span that
-each record comes from.
+`PROJECTION_VERSION`, so that stored runs are projected again. `known_span_records` returns the
+record that each span belongs to.
 """
 
 from tracer.otel.projection.project import (
@@ -14,9 +14,9 @@ from tracer.otel.projection.project import (
     Row,
     fields_of,
     fields_of_run,
-    place_spans,
-    places_of,
+    known_span_records,
     project_run,
+    span_records,
     totals_of,
 )
 
@@ -28,8 +28,8 @@ __all__ = [
     "Row",
     "fields_of",
     "fields_of_run",
-    "place_spans",
-    "places_of",
+    "known_span_records",
     "project_run",
+    "span_records",
     "totals_of",
 ]

@@ -559,7 +559,7 @@ def _has_tokens(span: SlimSpan) -> bool:
 
 # --- Arrange the spans of a run in a tree of agents, model calls and tool calls.
 #
-# Wrapper spans are skipped: a span's place in the tree (`SlimSpan.above`) is the nearest agent,
+# Wrapper spans are skipped: a span's parent in the tree (`SlimSpan.above`) is the nearest agent,
 # model call or tool call above it. If the chain of parents ends at a span that has not arrived, the
 # id of this span is stored (`SlimSpan.awaits`). Spans that describe the same work are merged.
 
@@ -576,9 +576,9 @@ def build_tree(spans: list[SlimSpan]) -> None:
     Args:
         spans: All spans of a run, sorted, with parents and facts.
     """
-    _set_places(spans)
+    _set_parents(spans)
     if any(span.facts.is_assumed for span in spans) and _correct_assumed_roles(spans):
-        _set_places(spans)
+        _set_parents(spans)
     has_repeats = any(
         (above := span.above) is not None and above.facts.role is span.facts.role for span in spans
     )
@@ -586,15 +586,15 @@ def build_tree(spans: list[SlimSpan]) -> None:
     if has_repeats:
         for merge in (_merge_repeated_tools, _merge_nested_models):
             if merge(spans):
-                _set_places(spans)
+                _set_parents(spans)
     if has_frameworks and _find_hidden_agents(spans):
-        _set_places(spans)
+        _set_parents(spans)
     if (has_repeats or has_frameworks) and _merge_agents(spans):
-        _set_places(spans)
+        _set_parents(spans)
 
 
-def _set_places(spans: Iterable[SlimSpan]) -> None:
-    wrappers: set[SlimSpan] = set()  # those whose place is set
+def _set_parents(spans: Iterable[SlimSpan]) -> None:
+    wrappers: set[SlimSpan] = set()  # those whose parent is set
     for span in spans:
         parent = span.parent
         if parent is None:

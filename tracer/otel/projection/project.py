@@ -118,7 +118,7 @@ class ProjectedRun:
     """The number of spans with token counts that no rule could read, by scope."""
 
 
-SpanPlace = tuple[Kind, bytes]
+SpanRecord = tuple[Kind, bytes]
 """The record that a span became, or belongs to."""
 
 
@@ -143,9 +143,9 @@ def project_run(
     return projected
 
 
-def place_spans(
+def span_records(
     messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()
-) -> dict[bytes, SpanPlace]:
+) -> dict[bytes, SpanRecord]:
     """Return the record that each span of a run became or belongs to, by span id.
 
     Args:
@@ -153,7 +153,7 @@ def place_spans(
         of_sessions: As in `project_run`.
     """
     run = read_run(messages, of_sessions)
-    return _Projection(run).places(run.announced)
+    return _Projection(run).records(run.announced)
 
 
 # --- Rows ----------------------------------------------------------------------------------------
@@ -869,14 +869,14 @@ class _Projection:
             follows_keys=_stored_list(followed_call_ids(self._agents)),
         )
 
-    def places(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanPlace]:
+    def records(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanRecord]:
         """Return the record that each span became or belongs to, by span id.
 
         Args:
             announced: The id of the span that each pending span announces.
         """
         agents = self._agents.by_id
-        span_places: dict[bytes, SpanPlace] = {}
+        records: dict[bytes, SpanRecord] = {}
         for span in self._spans:
             standing = represented(span)
             is_node = standing.facts.role in _KINDS
@@ -884,15 +884,13 @@ class _Projection:
             if node is not None:
                 is_agent = node.facts.role is Role.AGENT
                 record_id = agents[node.span_id].step_id if is_agent else node.record_id
-                span_places[span.span_id] = _KINDS[node.facts.role], record_id
+                records[span.span_id] = _KINDS[node.facts.role], record_id
             elif standing.awaits is not None and standing.awaits in agents:
-                span_places[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
+                records[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
             else:
-                span_places[span.span_id] = Kind.PLAN, self._root_id
+                records[span.span_id] = Kind.PLAN, self._root_id
         # Looked up before any is set: a pending span may have the id of one that is announced.
-        return span_places | {
-            pending: span_places[span_id] for pending, span_id in announced.items()
-        }
+        return records | {pending: records[span_id] for pending, span_id in announced.items()}
 
 
 _KINDS = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}
@@ -965,7 +963,7 @@ def _usage(facts: SpanFacts) -> TokenUsage | None:
 # --- Determine which record of a run each of its original spans belongs to.
 
 
-def places_of(
+def known_span_records(
     spans: Collection[Span],
     known: Mapping[Kind, Collection[UUID]],
     logs: Iterable[LogRecord] = (),
@@ -985,52 +983,52 @@ def places_of(
     """
     if not spans:
         return {}
-    places = {
+    records = {
         span_id: (kind, UUID(bytes=record_id))
-        for span_id, (kind, record_id) in place_spans(
+        for span_id, (kind, record_id) in span_records(
             [encode_protobuf(spans) + encode_logs(logs)]
         ).items()
     }
     root_id = root_plan_id(next(iter(spans)).trace_id)
-    if not _are_projected(root_id, places.values(), known):
-        places = {}
-    places |= _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
+    if not _are_projected(root_id, records.values(), known):
+        records = {}
+    records |= _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
     return {
-        span.span_id: place
+        span.span_id: record
         for span in spans
-        for place in [places.get(span.span_id)]
-        if place is not None and place[1] in known.get(place[0], ())
+        for record in [records.get(span.span_id)]
+        if record is not None and record[1] in known.get(record[0], ())
     }
 
 
 def _are_projected(
-    root_id: UUID, places: Iterable[RecordReference], known: Mapping[Kind, Collection[UUID]]
+    root_id: UUID, records: Iterable[RecordReference], known: Mapping[Kind, Collection[UUID]]
 ) -> bool:
     """Return whether the run's records were made from these spans.
 
     The id of the root plan is not evidence, because a run has the same root plan id if it arrives
     as events.
     """
-    placed = {record_id for _, record_id in places}
+    projected = {record_id for _, record_id in records}
     there = {record_id for ids in known.values() for record_id in ids}
-    return not placed.isdisjoint(there - {root_id}) or placed == there == {root_id}
+    return not projected.isdisjoint(there - {root_id}) or projected == there == {root_id}
 
 
 def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordReference]:
     """Return the nearest tool call above each span, for tool calls that events recorded."""
     parents = {span.span_id: span.parent_span_id for span in spans}
-    places: dict[bytes, RecordReference | None] = {
+    records: dict[bytes, RecordReference | None] = {
         bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls
     }
     for start in parents:
         way: list[bytes] = []
         climbed: set[bytes] = set()
         at: bytes | None = start
-        while at is not None and at not in places and at not in climbed:
+        while at is not None and at not in records and at not in climbed:
             climbed.add(at)
             way.append(at)
             at = parents.get(at)
-        place = places.get(at) if at is not None else None
+        record = records.get(at) if at is not None else None
         for each in way:
-            places[each] = place
-    return {each: place for each in parents if (place := places[each]) is not None}
+            records[each] = record
+    return {each: record for each in parents if (record := records[each]) is not None}

@@ -111,13 +111,13 @@ class Unreached:
         ]
         for span, choice in executing:
             requested = choice.requested if choice is not None else None
-            place = next((at for at, (_, call) in enumerate(left) if call == requested), None)
-            if place is None:
+            index = next((at for at, (_, call) in enumerate(left) if call == requested), None)
+            if index is None:
                 unmatched.append(span.facts)
             else:
-                del left[place]
+                del left[index]
         for facts in unmatched:
-            place = next(
+            index = next(
                 (
                     at
                     for at, (_, call) in enumerate(left)
@@ -125,9 +125,9 @@ class Unreached:
                 ),
                 None,
             )
-            if place is None:
+            if index is None:
                 return []  # a span under another name may execute any of them
-            del left[place]
+            del left[index]
         return left
 
     def _is_followed_by_others(self, agent: AgentRun, last: SlimSpan) -> bool:
@@ -153,7 +153,7 @@ class Unreached:
             *span.facts.finish_reasons,
             *last.facts.finish_reasons,
             *(event.attributes.get("finish_reason") for event in events),
-            *_listed(span.attributes.get("gen_ai.response.finish_reasons")),
+            *_values(span.attributes.get("gen_ai.response.finish_reasons")),
         ]
         if any(isinstance(each, str) and each.lower() in _PAUSES for each in reasons):
             return True
@@ -210,7 +210,7 @@ class Unreached:
         return found
 
 
-def _listed(value: object) -> Iterable[object]:
+def _values(value: object) -> Iterable[object]:
     found = parsed(value)
     return found if isinstance(found, list | tuple) else (found,)
 
