@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.otel.captured import NAMES, projected, spans_of
-from tests.otel.made_traces import agent, chat, made, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, projection_of, tool
 
 QUESTION: dict[str, Any] = {"role": "user", "content": "Book it."}
 ASKING: dict[str, Any] = {
@@ -35,7 +35,7 @@ def asked(*messages: dict[str, Any], number: int = 2, **more: Any) -> dict[str, 
         "gen_ai.input.messages": json.dumps(messages),
         "gen_ai.output.messages": json.dumps([{"role": "assistant", "content": "Done."}]),
     }
-    return made(number, "chat m", attributes, **more)
+    return make_span(number, "chat m", attributes, **more)
 
 
 def keys_of(*spans: dict[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ def test_tool_call_that_no_round_of_the_run_chose_is_followed() -> None:
 
 
 def test_tool_call_is_not_followed_if_choices_are_unknown() -> None:
-    silent = made(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1, at=(0, 1))
+    silent = make_span(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1, at=(0, 1))
 
     assert keys_of(agent(1, "a"), silent, tool(3, "book", "{}", "c1", parent=1, at=(2, 3))) == []
 
