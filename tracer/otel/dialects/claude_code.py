@@ -32,6 +32,7 @@ from tracer.otel.dialects.dialect import (
     count,
     first,
     first_text,
+    synthetic_span,
 )
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.records.arguments import parsed
@@ -511,7 +512,7 @@ class _Completion:
         return sorted([*self._spans, *self._made.values()], key=lambda span: span.order)
 
     def _make(self, span_id: bytes, name: str, start: int, end: int, facts: SpanFacts) -> SlimSpan:
-        made = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), facts=facts)
+        made = synthetic_span(span_id, name, SCOPE, (start, end), facts)
         self._made[span_id] = made
         return made
 

@@ -32,6 +32,7 @@ from tracer.otel.dialects.dialect import (
     count,
     cut_circles,
     first_text,
+    synthetic_span,
     text,
 )
 from tracer.records.arguments import parsed
@@ -273,8 +274,8 @@ class _CodexRun:
         return made
 
     def _make(self, span_id: bytes, start: int, end: int, name: str, facts: SpanFacts) -> SlimSpan:
-        span = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), lasting_id=span_id)
-        span.facts = facts
+        span = synthetic_span(span_id, name, SCOPE, (start, end), facts)
+        span.lasting_id = span_id
         self.made.append(span)
         return span
 

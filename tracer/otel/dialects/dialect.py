@@ -254,6 +254,25 @@ class SlimSpan:
         return self.start, self.span_id
 
 
+def synthetic_span(
+    span_id: bytes, name: str, scope: str, times: tuple[int, int], facts: SpanFacts
+) -> SlimSpan:
+    """Return a span for work of which no span has arrived, without a parent."""
+    return SlimSpan(
+        span_id=span_id,
+        parent_span_id=None,
+        start=times[0],
+        end=times[1],
+        name=name,
+        scope=scope,
+        status_code=0,
+        status_message="",
+        attributes={},
+        events=(),
+        facts=facts,
+    )
+
+
 def cut_circles(suspects: Iterable[SlimSpan]) -> None:
     """Break each cycle of parent links that contains one of the given spans.
 

@@ -31,6 +31,7 @@ from tracer.otel.dialects.dialect import (
     SlimSpan,
     SpanFacts,
     cut_circles,
+    synthetic_span,
     text,
 )
 from tracer.records.arguments import parsed
@@ -269,8 +270,7 @@ class _OpenCodeRun:
     # --- Spans that have not arrived -------------------------------------------------------------
 
     def _make(self, span_id: bytes, name: str, role: Role, start: int) -> SlimSpan:
-        made = SlimSpan(span_id, None, start, 0, name, SCOPE, 0, "", {}, ())
-        made.facts = SpanFacts(role)
+        made = synthetic_span(span_id, name, SCOPE, (start, 0), SpanFacts(role))
         self._made[span_id] = made
         return made
 

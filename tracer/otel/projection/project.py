@@ -447,8 +447,12 @@ class _Projection:
         if self._may_hold_masks:
             rows = {kind: _with_masks(kind, of_kind) for kind, of_kind in rows.items()}
         return ProjectedRun(
-            *(self._root_id, self._run_row(), rows, self._count),
-            *(self._later_records(), self._priced),
+            root_plan_id=self._root_id,
+            run=self._run_row(),
+            rows=rows,
+            spans=self._count,
+            later=self._later_records(),
+            priced=self._priced,
             unread=self._unread,
         )
 
