@@ -60,17 +60,8 @@ scripted model answered the programs, so it is known what they did. Each line is
   fits; they are marked in the viewer and in the API. All other sub-agents are not linked.
 - An emitter that this page does not list is read by its [attributes](attributes.md).
 
-## Report an emitter
-
-If a run has *unread spans*, or its calls, links or tokens are not what the program did, please
-report it. [CONTRIBUTING.md](../../CONTRIBUTING.md) says where. The report needs:
-
-1. the emitter and its version, and the instrumentation with its version;
-2. what the program did: which agent made which call, and which call started which sub-agent;
-3. the stored spans: `tracer export RUN_ID`. They contain what the program sent, so record a
-   program whose questions and answers may be shown to others, or turn off the emitter's content.
-
-[A dialect](../contributing/dialect.md) is often a table of names.
+If a run has *unread spans*, or its calls, links or tokens are not what the program did,
+[report the emitter](../guides/unread-spans.md).
 """
 
 
