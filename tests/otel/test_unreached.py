@@ -46,8 +46,7 @@ def test_call_of_the_last_round_that_nothing_executed_is_not_reached() -> None:
     ]
     (call,) = [each for each in run.records[Kind.TOOL_CALL].values() if each["reason"] is not None]
     assert (call["reason"], call["provider_call_id"]) == ("not_reached", "c2")
-    assert call["started_at"] is None
-    assert call["finished_at"] == run.whole_run["finished_at"]
+    assert call["started_at"] == call["finished_at"] == run.whole_run["finished_at"]
     assert run.whole_run["tool_calls"] == 2
     assert run.whole_run["failed_calls"] == 0
 

@@ -702,6 +702,8 @@ class _Projection:
                 self._later_executed[call_id] = index
             end, shift = _microseconds(work.span.end), _microseconds(work.span.shift)
             self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
+                # Both times are the agent's end: it follows the calls that ran, in order of time.
+                started_at=end,
                 status=Status.CANCELLED,
                 finished_at=end,
                 reason=reason.value,
