@@ -365,6 +365,9 @@ def followed_call_ids(agents: Agents) -> list[str]:
 
 def _answered_last(messages: str | None) -> Iterator[str]:
     """Yield the ids of the calls whose results are the last messages of a request."""
+    # Most first rounds answer no call; the words spare the parsing of their messages.
+    if messages is None or ("tool" not in messages and "unction" not in messages):
+        return
     items = parsed(messages)
     if not isinstance(items, list):
         return
