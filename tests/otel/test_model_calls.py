@@ -156,3 +156,54 @@ def test_model_call_that_starts_after_the_one_around_it_ended_is_its_own() -> No
 
     tokens = [each["input_tokens"] for each in run.records[Kind.THINK_ACT].values()]
     assert sorted(tokens) == [100, 200]
+
+
+def answered(
+    number: int,
+    tokens: int | None,
+    answer: str | None = None,
+    *,
+    parent: int | None = None,
+    at: tuple[float, float] = (1, 9),
+    answer_tokens: int = 1,
+) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"}
+    if tokens is not None:
+        attributes["gen_ai.usage.input_tokens"] = tokens
+        attributes["gen_ai.usage.output_tokens"] = answer_tokens
+    if answer is not None:
+        message = {"role": "assistant", "content": answer}
+        attributes["gen_ai.output.messages"] = json.dumps([message])
+    return made(number, "chat", attributes, parent=parent, at=at)
+
+
+def tokens_of(*spans: dict[str, Any]) -> list[int | None]:
+    rounds = projection_of(*spans).records[Kind.THINK_ACT].values()
+    return sorted(each["input_tokens"] for each in rounds)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ((100, None), (100, None)),  # the same usage
+        ((100, "Yes."), (90, "Yes.\n")),  # the same answer
+        ((100, "Yes."), (None, None)),
+        ((None, None), (100, "Yes.")),
+    ],
+)
+def test_nested_spans_of_one_model_call_are_one_round(outer: Any, inner: Any) -> None:
+    assert tokens_of(answered(1, *outer), answered(2, *inner, parent=1, at=(2, 8))) == [100]
+
+
+def test_model_call_inside_another_with_other_usage_and_answer_is_its_own() -> None:
+    spans = answered(1, 100, "Yes."), answered(2, 30, "It is safe.", parent=1, at=(2, 3))
+    assert tokens_of(*spans) == [30, 100]
+
+
+def test_model_calls_that_the_span_around_them_sums_are_its_calls() -> None:
+    spans = (
+        answered(1, 300, "Yes.", answer_tokens=2),
+        answered(2, 100, "", parent=1, at=(2, 3)),
+        answered(3, 200, "Yes.", parent=1, at=(4, 5)),
+    )
+    assert tokens_of(*spans) == [100, 200]

@@ -748,10 +748,20 @@ def _merge_nested_models(spans: list[SlimSpan]) -> bool:
         assert span.above is not None
         if not _is_later_call(span, span.above):
             children_of.setdefault(span.above, []).append(span)
+    has_sums = False
+    for outer in [*children_of]:
+        if _is_sum(outer.facts, [span.facts for span in children_of[outer]]):
+            outer.facts = outer.facts._replace(role=Role.WRAPPER)
+            has_sums = True
+            del children_of[outer]
+        elif not (same := [span for span in children_of[outer] if _is_same_call(span, outer)]):
+            del children_of[outer]
+        else:
+            children_of[outer] = same
     inner = {span for children in children_of.values() for span in children}
     for outer in sorted(children_of.keys() - inner, key=lambda span: span.order):
         _merge_models_into(outer, children_of)
-    return bool(children_of)
+    return has_sums or bool(children_of)
 
 
 def _is_later_call(span: SlimSpan, outer: SlimSpan) -> bool:
@@ -762,6 +772,37 @@ def _is_later_call(span: SlimSpan, outer: SlimSpan) -> bool:
     """
     is_later = bool(outer.end) and span.start >= outer.end
     return is_later and _has_counts(span.facts) and _has_counts(outer.facts)
+
+
+def _is_sum(outer: SpanFacts, inner: list[SpanFacts]) -> bool:
+    """Return whether a span counts the tokens of several model calls inside it: it wraps them."""
+    counted = [facts for facts in inner if _has_counts(facts)]
+    return (
+        len(counted) > 1
+        and outer.input_tokens == _sum(each.input_tokens for each in counted)
+        and outer.output_tokens == _sum(each.output_tokens for each in counted)
+    )
+
+
+def _is_same_call(span: SlimSpan, outer: SlimSpan) -> bool:
+    """Return whether two nested spans describe one model call.
+
+    They do if their usage or their answer is equal, or if neither can be compared, because one of
+    the spans lacks it.
+    """
+    inner, around = span.facts, outer.facts
+    pairs = [
+        (inner.input_tokens, around.input_tokens),
+        (inner.output_tokens, around.output_tokens),
+    ]
+    used = [one == other for one, other in pairs if one is not None and other is not None]
+    answers = [((each.answer or "").strip(), each.chosen) for each in (inner, around)]
+    can_compare_answers = all(map(any, answers))
+    if used and all(used):
+        return True
+    if can_compare_answers and answers[0] == answers[1]:
+        return True
+    return not used and not can_compare_answers
 
 
 def _merge_models_into(outer: SlimSpan, children: _Children) -> None:

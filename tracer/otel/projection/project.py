@@ -690,7 +690,10 @@ class _Projection:
             self._add_unreached(work, step_id, positions)
 
     def _add_unreached(self, work: AgentRun, step_id: bytes, positions: dict[bytes, int]) -> None:
-        """Add the rows of the calls that an agent's last round chose and that did not run."""
+        """Add the rows of the calls that an agent's last round chose and that did not run.
+
+        Both their times are the end of the agent, so that lists in order of time show them there.
+        """
         unreached = self._unreached.calls(work)
         if unreached is None:
             return
