@@ -266,14 +266,14 @@ STRANGE: list[dict[str, Any]] = [
     {"spanId": "ab" * 7},
     {"spanId": "00" * 8},
     {"parentSpanId": "abcd"},
-    {"startTimeUnixNano": "-1"},
-    {"endTimeUnixNano": str(2**64)},
-    {"startTimeUnixNano": str(2**63)},
     {"attributes": [{"key": "n", "value": {"intValue": str(2**70)}}]},
     {"attributes": {"not": "a list"}},
     {"events": [7]},
 ]
 ALLOWED: list[dict[str, Any]] = [
+    {"startTimeUnixNano": "-1"},
+    {"endTimeUnixNano": str(2**64)},
+    {"startTimeUnixNano": str(2**63)},
     {"startTimeUnixNano": "0", "endTimeUnixNano": "0"},
     {"startTimeUnixNano": "9", "endTimeUnixNano": "1"},
     {"startTimeUnixNano": str(2**63 - 1), "endTimeUnixNano": str(2**63 - 1)},

@@ -13,6 +13,8 @@ from tracer.otel.otlp import decode_logs_protobuf
 from tracer.records.spans import TraceSpans
 
 SECOND = 10**9
+ORIGIN = 1_700_000_000
+"""The time from which `made_log` counts, in seconds since 1970."""
 
 
 def made_log(
@@ -25,7 +27,7 @@ def made_log(
     **attributes: str,
 ) -> WireLogRecord:
     """Return a log record at a second."""
-    record = WireLogRecord(event_name=name, time_unix_nano=at * SECOND)
+    record = WireLogRecord(event_name=name, time_unix_nano=(ORIGIN + at) * SECOND)
     record.trace_id = bytes.fromhex(trace_id)
     record.span_id = b"" if span_id is None else span_id.to_bytes(8)
     if body is not None:

@@ -21,6 +21,8 @@ from tracer.records.spans import Span
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000
+ORIGIN = 1_700_000_000
+"""The time from which `made` counts, in seconds since 1970."""
 
 
 def make_span(
@@ -62,8 +64,8 @@ def make_span(
         "name": name,
         "kind": kind,
         "flags": flags,
-        "startTimeUnixNano": str(int((1 + start) * SECOND)),
-        "endTimeUnixNano": "0" if end is None else str(int((1 + end) * SECOND)),
+        "startTimeUnixNano": _nanoseconds(start),
+        "endTimeUnixNano": "0" if end is None else _nanoseconds(end),
         "attributes": pairs(attributes or {}),
         "events": [
             {"name": event["name"], "attributes": pairs(event["attributes"])}
@@ -71,6 +73,11 @@ def make_span(
         ],
         "status": {} if failed is None else {"code": 2, "message": failed},
     }
+
+
+def _nanoseconds(second: float) -> str:
+    """Return a time as OTLP/JSON; 0, which means no time, for -1."""
+    return "0" if second == -1 else str((ORIGIN + 1) * SECOND + int(second * SECOND))
 
 
 def agent(number: int, name: str, **more: Any) -> dict[str, Any]:

@@ -7,10 +7,19 @@ import json
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.otel.decoded import spans_in
-from tests.otel.made_traces import SECOND, TRACE_ID, body_of, make_span, projection_of, the_call
-from tracer.otel.otlp import decode_json
+from tests.otel.made_traces import (
+    ORIGIN,
+    TRACE_ID,
+    body_of,
+    make_span,
+    projection_of,
+    spans_from,
+    the_call,
+)
+from tracer.otel.otlp import decode_json, decode_protobuf
 from tracer.records import Kind
 
 AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
@@ -70,6 +79,75 @@ def test_missing_start_is_that_of_the_earliest_child_or_the_end() -> None:
     )
 
     plan = run.records[Kind.PLAN][run.root_plan_id]
-    assert plan["started_at"].timestamp() * SECOND == 5 * SECOND
+    assert plan["started_at"].timestamp() == ORIGIN + 5
     call = the_call(run)
     assert call["started_at"] == call["finished_at"]
+
+
+S = 1_790_000_000
+
+
+@pytest.mark.parametrize(
+    "received",
+    [S, f"{S}", S + 0.0, f"{S}.0", S * 10**3, f"{S * 10**6}", S * 10**9, f"{S * 10**9}"],
+)
+def test_unit_of_a_time_is_the_one_that_puts_it_into_this_century(received: Any) -> None:
+    span = {**make_span(1, "chat", CHAT), "startTimeUnixNano": received, "endTimeUnixNano": S + 0.5}
+
+    (found,) = spans_from(span)
+
+    assert found.start == S * 10**9
+    assert found.end == S * 10**9 + 5 * 10**8
+
+
+@pytest.mark.parametrize(
+    "received", ["yesterday", -1, "-1", 17, 5 * 10**18, 2**63, str(2**70), True, {}, "NaN", 1e300]
+)
+def test_impossible_time_is_missing_and_noted(received: Any) -> None:
+    good = S * 10**9
+    start = {
+        **make_span(1, "chat", CHAT),
+        "startTimeUnixNano": received,
+        "endTimeUnixNano": str(good),
+    }
+    end = {
+        **make_span(2, "chat", CHAT),
+        "startTimeUnixNano": str(good),
+        "endTimeUnixNano": received,
+    }
+
+    first, last = spans_from(start, end)
+
+    assert (first.start, first.end) == (0, good)
+    assert (last.start, last.end) == (good, good)  # it has ended
+    assert first.attributes["tracer.received.start_time_unix_nano"] == str(received)
+    assert last.attributes["tracer.received.end_time_unix_nano"] == str(received)
+    assert CHAT.items() <= first.attributes.items()
+
+
+def test_times_in_seconds_are_corrected_in_protobuf_too() -> None:
+    request = ExportTraceServiceRequest()
+    wire = request.resource_spans.add().scope_spans.add().spans.add()
+    wire.trace_id, wire.span_id = bytes.fromhex(TRACE_ID), bytes(7) + b"\1"
+    wire.start_time_unix_nano, wire.end_time_unix_nano = S, S + 2
+
+    (found,) = spans_in(decode_protobuf(request.SerializeToString()))
+
+    assert (found.start, found.end) == (S * 10**9, (S + 2) * 10**9)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda each: in_base64(each).rstrip("="),
+        lambda each: {"type": "Buffer", "data": [*bytes.fromhex(each)]},
+        str.upper,
+    ],
+)
+def test_more_spellings_of_ids_are_accepted(convert: Any) -> None:
+    span = make_span(1, "a", AGENT)
+    span |= {"traceId": convert(span["traceId"]), "spanId": convert(span["spanId"])}
+
+    (found,) = spans_from(span)
+
+    assert (found.trace_id.hex(), found.span_id) == (TRACE_ID, bytes(7) + b"\1")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel.made_traces import agent, chat, make_span, projection_of, tool
+from tests.otel.made_traces import ORIGIN, agent, chat, make_span, projection_of, tool
 from tests.otel.projections import Projected
 from tracer.otel.otlp.spans import EPOCH
 from tracer.records import Kind
@@ -26,7 +26,7 @@ def times_of(run: Projected, name: str) -> Times:
     (record,) = (*steps, *calls)
     shift = record["clock_shift_us"]
     start, end = (
-        None if record[field] is None else (record[field] - EPOCH).total_seconds() - 1
+        None if record[field] is None else (record[field] - EPOCH).total_seconds() - ORIGIN - 1
         for field in ("started_at", "finished_at")
     )
     return start, end, None if shift is None else shift / 1e6

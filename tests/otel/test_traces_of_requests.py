@@ -22,7 +22,7 @@ TRACE_IDS = [b"a trace 16 bytes", b"other, 16 bytes.", bytes(15) + b"\1"]
 INVALID_TRACE_IDS = [b"", bytes(16), b"too short"]
 
 _TEXTS = st.sampled_from(["", "x", "token", "血压", "a\0b"])
-_TIMES = st.sampled_from([0, 1, 10**18, 2**63 - 1])
+_TIMES = st.sampled_from([0, 10**18, 10**18 + 1, 4 * 10**18])
 
 
 @st.composite
@@ -34,7 +34,7 @@ def _spans(draw: st.DrawFn) -> dict[str, Any]:
         "parent_span_id": draw(st.sampled_from([b"", b"a parent"])),
         "name": draw(_TEXTS),
         "start_time_unix_nano": draw(_TIMES),
-        "end_time_unix_nano": draw(_TIMES if draw(st.integers(0, 9)) else st.just(2**63)),
+        "end_time_unix_nano": draw(_TIMES),
     }
 
 
@@ -56,8 +56,7 @@ def requests(draw: st.DrawFn) -> ExportTraceServiceRequest:
 
 
 def is_valid(span: Any) -> bool:
-    times = (span.start_time_unix_nano, span.end_time_unix_nano)
-    return span.trace_id in TRACE_IDS and max(times) < 2**63
+    return span.trace_id in TRACE_IDS
 
 
 def as_json(request: ExportTraceServiceRequest) -> bytes:

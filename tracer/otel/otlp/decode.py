@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from math import isfinite
 from typing import Any
 
@@ -30,7 +31,6 @@ from pydantic.alias_generators import to_camel
 
 from tracer.errors import BadRequest, TooLarge
 from tracer.otel.otlp.spans import (
-    MAX_TIME,
     Envelope,
     StoredMessage,
     StoredParts,
@@ -80,6 +80,8 @@ class Signal:
     resource_type: Any
     scope_type: Any
     item_type: Any
+    times: tuple[str, str]
+    """The names of the two fields with times."""
     why_refused: Callable[[Any, bytes], str | None]
     """Returns why an item with this trace id cannot be stored; None if it can."""
     session_of: SessionOf | None = None
@@ -95,22 +97,16 @@ def _problem_of_span(span: WireSpan, trace_id: bytes) -> str | None:
         return f"Its span id must be {SPAN_ID_BYTES} bytes that are not all zero."
     if len(parent_span_id) not in (0, SPAN_ID_BYTES) and any(parent_span_id):
         return f"Its parent span id must be {SPAN_ID_BYTES} bytes."
-    if span.start_time_unix_nano >= MAX_TIME or span.end_time_unix_nano >= MAX_TIME:
-        return _TOO_LATE
     return None
 
 
 def _problem_of_log(record: WireLogRecord, trace_id: bytes) -> str | None:
     if len(record.span_id) not in (0, SPAN_ID_BYTES):
         return f"Its span id must be {SPAN_ID_BYTES} bytes."
-    if record.time_unix_nano >= MAX_TIME or record.observed_time_unix_nano >= MAX_TIME:
-        return _TOO_LATE
     if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE_ID:
         return NO_TRACE
     return None
 
-
-_TOO_LATE = "Its times must lie before the year 2262."
 
 SPANS = Signal(
     name="trace",
@@ -124,6 +120,7 @@ SPANS = Signal(
     resource_type=ResourceSpans,
     scope_type=ScopeSpans,
     item_type=WireSpan,
+    times=("start_time_unix_nano", "end_time_unix_nano"),
     why_refused=_problem_of_span,
 )
 
@@ -139,6 +136,7 @@ LOGS = Signal(
     resource_type=ResourceLogs,
     scope_type=ScopeLogs,
     item_type=WireLogRecord,
+    times=("time_unix_nano", "observed_time_unix_nano"),
     why_refused=_problem_of_log,
 )
 
@@ -222,10 +220,12 @@ def decode_items(
         TooLarge: The resources and scopes are too large for so many items.
     """
     decoded = Decoded()
+    # Not `any`, which would stop at the first.
+    is_changed = sum([_correct_times(item, signal) for *_, items in groups for item in items]) > 0
     trace_ids = _check(groups, decoded, signal)
     decoded.count = len(trace_ids)
     distinct = set(trace_ids)
-    if body is not None and len(distinct) == 1 and not decoded.refused:
+    if body is not None and len(distinct) == 1 and not decoded.refused and not is_changed:
         trace_id = distinct.pop()
         assert trace_id is not None
         decoded.traces.append(TraceSpans(trace_id, body, decoded.count))
@@ -297,6 +297,46 @@ def _assemble(
         message = StoredParts(**{signal.resources: parts.pop(trace_id)}).SerializeToString()
         decoded.traces.append(TraceSpans(trace_id, message, len(of_trace)))
         decoded.indexes += of_trace
+
+
+# --- Times in another unit than nanoseconds, and impossible times.
+
+_YEAR_2000, _YEAR_2100 = 946_684_800 * 10**9, 4_102_444_800 * 10**9
+_UNITS = (1, 1000, 10**6, 10**9)
+"""How many nanoseconds a nanosecond, a microsecond, a millisecond and a second have."""
+RECEIVED = "tracer.received."
+"""The beginning of the name of an attribute that has the received value of a replaced time."""
+
+
+def _correct_times(item: Any, signal: Signal) -> bool:
+    """Replace impossible times of an item, and return whether there were any.
+
+    The unit of a time is the one that puts it between the years 2000 and 2100. If no unit does, the
+    time is missing; a missing end is then the start. An attribute has each value that was received.
+    """
+    if isinstance(item, str):  # it is rejected
+        return False
+    start_name, end_name = signal.times
+    start, end = getattr(item, start_name), getattr(item, end_name)
+    if _is_possible(start) and _is_possible(end):
+        return False
+    for name, value in ((start_name, start), (end_name, end)):
+        if not _is_possible(value):
+            setattr(item, name, _in_nanoseconds(value))
+            note = item.attributes.add(key=RECEIVED + name)
+            note.value.string_value = str(value)
+    if end and not getattr(item, end_name):
+        setattr(item, end_name, getattr(item, start_name))
+    return True
+
+
+def _is_possible(time: int) -> bool:
+    return time == 0 or _YEAR_2000 <= time < _YEAR_2100
+
+
+def _in_nanoseconds(time: int) -> int:
+    found = (time * unit for unit in _UNITS if _YEAR_2000 <= time * unit < _YEAR_2100)
+    return next(found, 0)
 
 
 # --- Decode OTLP requests in JSON.
@@ -444,7 +484,7 @@ def _wire_item(signal: Signal, item: Any) -> Any:
     """
     message = signal.item_type()
     try:
-        fields = _with_base64_ids(item)
+        fields = _with_whole_times(_with_base64_ids(item), signal)
         if signal is SPANS and isinstance(fields.get("links"), list):
             fields["links"] = [
                 link for each in fields["links"] if (link := _link_of(each)) is not None
@@ -456,6 +496,35 @@ def _wire_item(signal: Signal, item: Any) -> Any:
             "hexadecimal: `traceId` has 32 digits, `spanId` 16."
         )
     return message
+
+
+_DIGITS = re.compile("[0-9]{1,19}")
+
+
+def _with_whole_times(fields: dict[str, Any], signal: Signal) -> dict[str, Any]:
+    """Return the fields of an item with times that are integers; 0 for a time that is no number."""
+    for snake in signal.times:
+        for name in (snake, to_camel(snake)):
+            value = fields.get(name)
+            if value is None or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+                continue
+            try:
+                seconds = Decimal(str(value))
+                whole = next(
+                    int(seconds * unit)
+                    for unit in _UNITS
+                    if seconds == int(seconds) or _YEAR_2000 <= seconds * unit < _YEAR_2100
+                )
+            except (ArithmeticError, ValueError, StopIteration):
+                whole = 0
+            fields[name] = whole if 0 <= whole < 2**64 else 0
+            if not fields[name] and value != 0:
+                note = {"key": RECEIVED + snake, "value": {"stringValue": str(value)[:100]}}
+                fields["attributes"] = [*(fields.get("attributes") or ()), note]
+                if snake == signal.times[1]:  # it has ended
+                    start = signal.times[0]
+                    fields[name] = fields.get(to_camel(start), fields.get(start, 0))
+    return fields
 
 
 def _link_of(link: Any) -> dict[str, Any] | None:
@@ -489,15 +558,22 @@ def _id_of(value: Any) -> bytes:
     Protobuf's own JSON format writes base64, and some exporters use it. Other values than 8 or 16
     bytes are rejected.
     """
+    if isinstance(value, dict):  # a buffer of Node.js
+        value = value.get("data")
     if isinstance(value, list):  # bytes as a list of numbers
         return bytes(value)
     try:
-        return bytes.fromhex(value)
+        found = bytes.fromhex(value)
     except ValueError:
-        found = base64.b64decode(value, altchars=b"-_" if {"-", "_"} & {*value} else None)
-        if len(found) not in (SPAN_ID_BYTES, TRACE_ID_BYTES):
-            raise
-        return found
+        found = b""
+    if len(found) not in (SPAN_ID_BYTES, TRACE_ID_BYTES):
+        padded = value + "=" * (-len(value) % 4)
+        decoded = base64.b64decode(padded, altchars=b"-_" if {"-", "_"} & {*value} else None)
+        if len(decoded) in (SPAN_ID_BYTES, TRACE_ID_BYTES):
+            return decoded
+        if not found:
+            raise ValueError("The id is neither hexadecimal nor base64.")
+    return found
 
 
 # --- Decode OTLP requests in protobuf.
