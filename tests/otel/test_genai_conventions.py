@@ -399,3 +399,45 @@ def test_span_with_an_agents_name_around_model_calls_is_an_agent(operation: str)
     )
 
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]
+
+
+def test_answer_of_a_background_response_is_added_when_it_is_fetched() -> None:
+    answer = [{"role": "assistant", "parts": [{"type": "text", "content": "It rains."}]}]
+    asked = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.response.status": "queued",
+        "gen_ai.request.previous_response.id": "resp_0",
+        "gen_ai.prompt.name": "weather",
+        "gen_ai.prompt.version": "3",
+        "gen_ai.conversation.compacted": True,
+    }
+    fetched = {
+        "gen_ai.operation.name": "fetch_response",
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.response.status": "completed",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.output.messages": json.dumps(answer),
+    }
+    run = projection_of(
+        agent(1, "a"),
+        made(2, "chat m", asked, parent=1, at=(1, 2)),
+        made(3, "fetch_response", {**fetched, "gen_ai.output.messages": ""}, parent=1, at=(3, 4)),
+        made(4, "fetch_response", fetched, parent=1, at=(5, 6)),
+    )
+
+    (row,) = run.records[Kind.THINK_ACT].values()
+    assert (row["thought"], row["finish_reasons"]) == ("It rains.", ["stop"])
+    assert json.loads(row["parameters"]) == {
+        "previous_response_id": "resp_0",
+        "conversation_compacted": True,
+        "prompt_name": "weather",
+        "prompt_version": "3",
+    }
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_state_of_a_response_ends_its_model_call(state: str) -> None:
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.response.status": state}
+    (row,) = projection_of(made(1, "chat m", attributes)).records[Kind.THINK_ACT].values()
+    assert row["status"] == state

@@ -146,6 +146,7 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
         All spans of the run, sorted by start and id.
     """
     include_parts(spans)
+    genai.add_fetched_answers(spans)
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
     present = {dialect for scope in scopes if (dialect := _of_scope(scope)) is not None}
     for dialect in DIALECTS:

@@ -480,6 +480,7 @@ USES = {
     "status": "the status of the record",
     "times": "the start or the end of the record",
     "spans": "which spans are pending, or are no spans",
+    "shown": "no field: stored with the span, and shown with it",
 }
 """The uses of attributes that fill no field of `SpanFacts`. `docs/reference/attributes.md` contains
 these texts."""

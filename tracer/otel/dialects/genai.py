@@ -13,7 +13,16 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tracer.otel.dialects.dialect import Dialect, Role, SpanFacts, count, first, first_text, text
+from tracer.otel.dialects.dialect import (
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    count,
+    first,
+    first_text,
+    text,
+)
 from tracer.otel.dialects.messages import (
     all_calls,
     all_executed,
@@ -59,6 +68,7 @@ OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "run_guardrail": (Role.TOOL, "GUARDRAIL"),
     "apply_guardrail": (Role.TOOL, "GUARDRAIL"),
     "create_agent": (Role.WRAPPER, None),
+    "fetch_response": (Role.WRAPPER, None),  # of an earlier call, whose tokens already count
     "execute_task": (Role.CHAIN, None),
     "plan": (Role.CHAIN, None),
     "run_step": (Role.CHAIN, None),
@@ -152,6 +162,10 @@ PARAMETERS = {
     "gen_ai.request.stream": "stream",
     "gen_ai.openai.request.service_tier": "service_tier",
     "gen_ai.output.type": "output_type",
+    "gen_ai.request.previous_response.id": "previous_response_id",
+    "gen_ai.conversation.compacted": "conversation_compacted",
+    "gen_ai.prompt.name": "prompt_name",
+    "gen_ai.prompt.version": "prompt_version",
     "llm.temperature": "temperature",
     "llm.top_p": "top_p",
     "llm.top_k": "top_k",
@@ -160,6 +174,17 @@ PARAMETERS = {
     "llm.presence_penalty": "presence_penalty",
 }
 """The names of request parameters, by the attributes that contain their values."""
+RESPONSE_STATUSES = ("gen_ai.response.status",)
+"""The state of a response that the provider makes in the background: `queued`, `in_progress`,
+`completed`, `incomplete`, `cancelled` or `failed`."""
+RESPONSE_IDS = ("gen_ai.response.id",)
+SHOWN = (
+    *("gen_ai.prompt.variable.*", "gen_ai.request.stream_cursor", "gen_ai.retrieval.top_k"),
+    *("gen_ai.usage.audio.cache_read.input_tokens", "gen_ai.usage.image.*", "gen_ai.usage.text.*"),
+    *("gen_ai.evaluation.*", "gen_ai.data_source.id", "gen_ai.tool.description"),
+    *("gen_ai.agent.description", "gen_ai.agent.version"),
+)
+"""Attributes that fill no field."""
 OFFERED_TOOLS = (
     "gen_ai.tool.definitions",
     "gen_ai.request.tools",
@@ -407,7 +432,42 @@ def speaking_facts(span: ReadableSpan, role: Role) -> SpanFacts:
         cost_usd=cost_in(attributes),
         caller=first_text(attributes, CALLERS) if role is Role.AGENT else None,
         **(model_details(attributes, output_messages) if role is Role.MODEL else {}),
+        **(_state_of(attributes) if role is Role.MODEL else {}),
     )
+
+
+def _state_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a model call ended, according to the state of its response.
+
+    The keys of the result are names of fields of `SpanFacts`.
+    """
+    state = first_text(attributes, RESPONSE_STATUSES)
+    return {"has_failed": state == "failed", "cancelled": state if state == "cancelled" else None}
+
+
+def add_fetched_answers(spans: Iterable[SlimSpan]) -> None:
+    """Add the answers that were fetched later to the model calls that made them in the background.
+
+    The span of the model call and that of `fetch_response` have the same response id. If an answer
+    was fetched several times, the last one counts.
+    """
+    fetched: dict[str, SlimSpan] = {}
+    for span in spans:
+        if span.attributes.get("gen_ai.operation.name") == "fetch_response":
+            response = first_text(span.attributes, RESPONSE_IDS)
+            if response is not None and span.end:
+                fetched[response] = span
+    for span in spans if fetched else ():
+        facts = span.facts
+        source = fetched.get(first_text(span.attributes, RESPONSE_IDS) or "")
+        if source is None or facts.role is not Role.MODEL or facts.answer or facts.chosen:
+            continue
+        answer = speaking_facts(source, Role.MODEL)
+        names = ("answer", "reasoning", "chosen", "executed", "finish_reasons", "model")
+        span.facts = facts._replace(
+            **{name: getattr(facts, name) or getattr(answer, name) for name in names},
+            **_state_of(source.attributes),
+        )
 
 
 def cost_in(attributes: Mapping[str, Any]) -> Decimal | None:
@@ -634,8 +694,10 @@ DIALECT = Dialect(
         "call_id": CALL_IDS,
         "arguments": (*ARGUMENTS, *QUERIES),
         "result": (*RESULTS, *FOUND),
-        "has_failed": (*STATUSES, *ERROR_FLAGS, _EXIT_CODE),
-        "cancelled": (_CANCELLATION,),
+        "has_failed": (*STATUSES, *ERROR_FLAGS, _EXIT_CODE, *RESPONSE_STATUSES),
+        "cancelled": (_CANCELLATION, *RESPONSE_STATUSES),
+        "links": RESPONSE_IDS,
+        "shown": SHOWN,
     },
 )
 
