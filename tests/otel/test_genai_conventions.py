@@ -421,9 +421,11 @@ def test_answer_of_a_background_response_is_added_when_it_is_fetched() -> None:
     }
     run = projection_of(
         agent(1, "a"),
-        made(2, "chat m", asked, parent=1, at=(1, 2)),
-        made(3, "fetch_response", {**fetched, "gen_ai.output.messages": ""}, parent=1, at=(3, 4)),
-        made(4, "fetch_response", fetched, parent=1, at=(5, 6)),
+        make_span(2, "chat m", asked, parent=1, at=(1, 2)),
+        make_span(
+            3, "fetch_response", {**fetched, "gen_ai.output.messages": ""}, parent=1, at=(3, 4)
+        ),
+        make_span(4, "fetch_response", fetched, parent=1, at=(5, 6)),
     )
 
     (row,) = run.records[Kind.THINK_ACT].values()
@@ -439,5 +441,5 @@ def test_answer_of_a_background_response_is_added_when_it_is_fetched() -> None:
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 def test_state_of_a_response_ends_its_model_call(state: str) -> None:
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.response.status": state}
-    (row,) = projection_of(made(1, "chat m", attributes)).records[Kind.THINK_ACT].values()
+    (row,) = projection_of(make_span(1, "chat m", attributes)).records[Kind.THINK_ACT].values()
     assert row["status"] == state

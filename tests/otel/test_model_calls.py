@@ -174,7 +174,7 @@ def answered(
     if answer is not None:
         message = {"role": "assistant", "content": answer}
         attributes["gen_ai.output.messages"] = json.dumps([message])
-    return made(number, "chat", attributes, parent=parent, at=at)
+    return make_span(number, "chat", attributes, parent=parent, at=at)
 
 
 def tokens_of(*spans: dict[str, Any]) -> list[int | None]:
