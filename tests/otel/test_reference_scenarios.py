@@ -73,6 +73,8 @@ RECORDS = {
 """What the spans of each operation become. The others have no record."""
 
 VALUES: dict[str, Any] = {
+    "gen_ai.prompt.name": "x",
+    "gen_ai.prompt.version": "x",
     "a2a.message.reference_task_ids": ["task-1"],
     "a2a.method.name": "SendMessage",
     "gen_ai.agent.name": "weather",
