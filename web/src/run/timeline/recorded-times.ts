@@ -3,7 +3,7 @@ import { computed, inject, provide, shallowRef, watch, type InjectionKey, type R
 import type { TreeNode } from '../../api/shapes'
 import { useAddress } from '../../page/address'
 import { buildForest } from '../forest/build-forest'
-import { placeOf } from '../forest/records'
+import { keyOf } from '../forest/records'
 import { isRecord, type Forest } from '../forest/rows'
 import { momentOf } from '../forest/spans'
 
@@ -43,7 +43,7 @@ export function asRecorded(corrected: Forest): Forest {
   const top = corrected.tops[0]
   if (!top) return corrected
   const records = corrected.all.filter(isRecord).map(({ record }) => record)
-  const own = new Map(records.map((each) => [placeOf(each), withOwnTimes(each)]))
+  const own = new Map(records.map((each) => [keyOf(each), withOwnTimes(each)]))
   const forest = buildForest(own, top.key)
   // Times do not change totals, which also count spans without records.
   Object.assign(forest.tops[0]!, { own: top.own, cumulative: top.cumulative })
