@@ -178,11 +178,11 @@ RESPONSE_STATUSES = ("gen_ai.response.status",)
 """The state of a response that the provider makes in the background: `queued`, `in_progress`,
 `completed`, `incomplete`, `cancelled` or `failed`."""
 RESPONSE_IDS = ("gen_ai.response.id",)
-SHOWN = (
-    *("gen_ai.prompt.variable.*", "gen_ai.request.stream_cursor", "gen_ai.retrieval.top_k"),
-    *("gen_ai.usage.audio.cache_read.input_tokens", "gen_ai.usage.image.*", "gen_ai.usage.text.*"),
-    *("gen_ai.evaluation.*", "gen_ai.data_source.id", "gen_ai.tool.description"),
-    *("gen_ai.agent.description", "gen_ai.agent.version"),
+SHOWN = tuple(
+    "gen_ai.prompt.variable.* gen_ai.request.stream_cursor gen_ai.retrieval.top_k"
+    " gen_ai.usage.audio.cache_read.input_tokens gen_ai.usage.image.* gen_ai.usage.text.*"
+    " gen_ai.evaluation.* gen_ai.data_source.id gen_ai.tool.description"
+    " gen_ai.agent.description gen_ai.agent.version".split()
 )
 """Attributes that fill no field."""
 OFFERED_TOOLS = (
