@@ -153,11 +153,11 @@ async def test_title_of_a_cut_text_is_that_of_the_row_after_scrolling(
     await page.evaluate(
         """() => {
             const narrow = new CSSStyleSheet()
-            narrow.replaceSync('.gist { max-width: 20px }')
+            narrow.replaceSync('.excerpt { max-width: 20px }')
             document.adoptedStyleSheets.push(narrow)
         }"""
     )
-    box = await settled_box(row(page, recording.calls[0]).locator(".gist"))
+    box = await settled_box(row(page, recording.calls[0]).locator(".excerpt"))
     x, y = box["x"] + 5, box["y"] + box["height"] / 2
 
     for top in range(0, 7_000, 1_400):
@@ -168,8 +168,8 @@ async def test_title_of_a_cut_text_is_that_of_the_row_after_scrolling(
             text, title = await page.evaluate(
                 """async at => {
                     await new Promise(requestAnimationFrame)
-                    const gist = document.elementFromPoint(...at).closest('.gist')
-                    return [gist.textContent.trim(), gist.title]
+                    const excerpt = document.elementFromPoint(...at).closest('.excerpt')
+                    return [excerpt.textContent.trim(), excerpt.title]
                 }""",
                 [x, y],
             )

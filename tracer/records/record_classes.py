@@ -163,8 +163,7 @@ class Run(Record, Totals):
     unread_scopes: list[str] = Field(default_factory=list)
     """The instrumentation scopes of these spans, sorted; at most ten."""
     follows_keys: list[str] = Field(default_factory=list)
-    """The provider's ids of tool calls that this run executes or answers, and that none of its
-    rounds chose, sorted; at most a hundred. Another run of the session may have chosen them."""
+    """The provider ids of its tool calls that no round of the run chose; at most a hundred."""
 
 
 class Outcome(_Fields):

@@ -111,8 +111,7 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
-COMMENT ON COLUMN trace.runs.follows_keys IS 'The provider''s ids of tool calls that this run executes or answers, and that none of its
-rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.';
+COMMENT ON COLUMN trace.runs.follows_keys IS 'The provider ids of its tool calls that no round of the run chose; at most a hundred.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

@@ -2425,8 +2425,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
-             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
              */
             followsKeys: string[];
             /**
@@ -2699,8 +2698,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
-             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
              */
             followsKeys: string[];
             /**
@@ -2953,8 +2951,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider's ids of tool calls that this run executes or answers, and that none of its
-             *     rounds chose, sorted; at most a hundred. Another run of the session may have chosen them.
+             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
              */
             followsKeys: string[];
             /**
