@@ -229,22 +229,22 @@ async def test_projectors_survive_an_outage_of_the_database() -> None:
 
 FAULTY = """
 import os, sys
-from tracer.otel.dialects import genai
-from tracer.storage.postgres.spans import projector_process
+from tracer.otel.projection import forest
+from tracer.storage.postgres import processes
 
-kind_of = genai.kind_of
+read_span = forest.read_span
 
-def faulty(span):
+def faulty(span, *more):
     if span.name == "raises":
         raise KeyError(span.name)
     while span.name == "loops":
         pass
     if span.name == "ends":
         os._exit(3)
-    return kind_of(span)
+    return read_span(span, *more)
 
-genai.kind_of = faulty
-projector_process.main()
+forest.read_span = faulty
+processes.main()
 """
 
 
