@@ -39,7 +39,11 @@ def two_servers(database_url: str, tmp_path: Path) -> Iterator[list[str]]:
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
     with pgbouncer(database_url) as pooled:
-        given = {"direct_database_url": SecretStr(database_url), "lease_seconds": LEASE_SECONDS}
+        given = {
+            "direct_database_url": SecretStr(database_url),
+            "lease_seconds": LEASE_SECONDS,
+            "projectors": 1,
+        }
         with (
             forked_server(pooled, tmp_path / "one", **given) as one,
             forked_server(pooled, tmp_path / "other", **given) as other,
