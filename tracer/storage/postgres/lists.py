@@ -12,7 +12,7 @@ from uuid import UUID
 
 from psycopg.rows import dict_row
 
-from tracer.lineage.tree import FailedRecord, explained_by, failure_origins
+from tracer.lineage.tree import FailedRecord, RecordKey, explained_by, failure_origins
 from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.pages import (
     INTERVALS,
@@ -471,7 +471,9 @@ def run_previews(
 def _preview(
     run: Run, texts: RunTexts, records: Sequence[NotableRecord], seen_at: datetime | None
 ) -> RunPreview:
-    failed = {(each.kind, each.record_id): each for each in records if each.has_failed}
+    failed: dict[RecordKey, NotableRecord] = {
+        (each.kind, each.record_id): each for each in records if each.has_failed
+    }
     origins = failure_origins(
         (
             FailedRecord(
@@ -485,7 +487,7 @@ def _preview(
     )
     failure = None
     if origins and origins[0].depth is not None:
-        began = failed[origins[0].key]  # type: ignore[index]  # it is one of those above
+        began = failed[origins[0].key]
         failure = RunFailure(
             kind=began.kind,
             id=began.record_id,
