@@ -251,6 +251,8 @@ METRICS_BODY = _body(
     "resourceMetrics",
     {"scopeMetrics": [{"metrics": [{"name": "tokens", "sum": {"dataPoints": [{"asInt": "5"}]}}]}]},
 )
+# The body is not read, so any JSON is accepted.
+METRICS_BODY["content"][JSON]["schema"] = {"description": "The same as OTLP/JSON."}
 
 
 def answers(

@@ -6422,9 +6422,7 @@ export interface operations {
                  *       ]
                  *     }
                  */
-                "application/json": {
-                    resourceMetrics?: Record<string, never>[] | null;
-                };
+                "application/json": unknown;
             };
         };
         responses: {
