@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from tracer.errors import StoreUnavailable
 from tracer.otel.otlp.spans import run_ids_like
 from tracer.otel.projection import PROJECTION_VERSION
 from tracer.records import Kind
@@ -138,9 +140,11 @@ class PostgresProjection:
     async def _wake_projectors(self, runs: list[UUID]) -> None:
         """Put runs at the front of the queue, and notify the projectors.
 
-        If a run has failed attempts or is being projected, its due time does not change.
+        If a run has failed attempts or is being projected, its due time does not change. A database
+        that is read-only for a while, because its disk is nearly full, refuses this: then the read
+        only waits.
         """
-        with store_errors():
+        with suppress(StoreUnavailable), store_errors():
             await executed(self._project, [(_MAKE_DUE, [self._project.project_id, runs])])
             async with pooled_connection(self._project.pool) as connection:
                 await connection.execute(WAKE_PROJECTORS)
