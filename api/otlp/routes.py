@@ -252,7 +252,10 @@ METRICS_BODY = _body(
     {"scopeMetrics": [{"metrics": [{"name": "tokens", "sum": {"dataPoints": [{"asInt": "5"}]}}]}]},
 )
 # The body is not read, so any JSON is accepted.
-METRICS_BODY["content"][JSON]["schema"] = {"description": "The same as OTLP/JSON."}
+METRICS_BODY["content"][JSON]["schema"] = {
+    "properties": {"resourceMetrics": {}},
+    "description": "The same as OTLP/JSON.",
+}
 
 
 def answers(

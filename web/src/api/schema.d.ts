@@ -6422,7 +6422,9 @@ export interface operations {
                  *       ]
                  *     }
                  */
-                "application/json": unknown;
+                "application/json": {
+                    resourceMetrics?: unknown;
+                };
             };
         };
         responses: {
