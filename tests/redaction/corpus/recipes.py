@@ -1,0 +1,71 @@
+"""Recipes: how to make a random secret of a form.
+
+A recipe is text with fields in braces: an alphabet, and a length or a range of lengths. `ghp_{A36}`
+makes `ghp_` and 36 random letters and digits. Fields without a length are listed in `_WHOLE`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from collections.abc import Callable
+from random import Random
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
+
+ALPHABETS = {
+    "A": ascii_letters + digits,
+    "a": ascii_lowercase + digits,
+    "U": ascii_uppercase + digits,
+    "B": ascii_uppercase + "234567",  # base32, RFC 4648
+    "d": digits,
+    "n": digits[1:],
+    "h": digits + "abcdef",
+    "H": digits + "ABCDEF",
+    "w": ascii_letters + digits + "-_",  # base64url, RFC 4648
+    "b": ascii_letters + digits + "+/",
+    "l": ascii_lowercase,
+    "c": "023456789acdefghjklmnpqrstuvwxyz".upper(),  # bech32, BIP 173
+}
+"""The characters of each alphabet, by the letter that names it in recipes."""
+
+_FIELD = re.compile(r"\{([a-zA-Z])([0-9]+)(?:-([0-9]+))?\}|\{(uuid|json|basic|lines|card)\}")
+
+
+def _json(random: Random) -> str:
+    """Return a random JSON object in base64url, as in a JWT."""
+    text = f'{{"sub":"{made("{a12-30}", random)}"}}'
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _basic(random: Random) -> str:
+    """Return a random name and password in base64, as in RFC 7617."""
+    return base64.b64encode(made("{l5-9}:{A10-16}", random).encode()).decode()
+
+
+def _card(random: Random) -> str:
+    """Return a random card number of 16 digits with a valid check digit, ISO/IEC 7812-1."""
+    number = "4" + made("{d14}", random)
+    doubled = [sum(divmod(int(each) * (2 - at % 2), 10)) for at, each in enumerate(number)]
+    return number + str(-sum(doubled) % 10)
+
+
+_WHOLE: dict[str, Callable[[Random], str]] = {
+    "uuid": lambda random: str(uuid.UUID(int=random.getrandbits(128), version=4)),
+    "json": _json,
+    "basic": _basic,
+    "lines": lambda random: "\n".join(made("{b64}", random) for _ in range(6)),
+    "card": _card,
+}
+
+
+def made(recipe: str, random: Random) -> str:
+    """Return a random secret of a recipe's form."""
+
+    def field(match: re.Match[str]) -> str:
+        if match[4]:
+            return _WHOLE[match[4]](random)
+        length = random.randint(int(match[2]), int(match[3] or match[2]))
+        return "".join(random.choices(ALPHABETS[match[1]], k=length))
+
+    return _FIELD.sub(field, recipe)
