@@ -35,7 +35,9 @@ KEY_SHAPES = (
         '{"properties": {"api_key": {"type": "string", "default": "SECRET"}}}',
     ),
     KeyShape(
-        "docker auth", '{"auths": {"https://index.docker.io/v1/": {"auth": "SECRET"}}}', "{basic}"
+        "docker auth",
+        '{"auths": {"https://registry.example.com/v1/": {"auth": "SECRET"}}}',
+        "{basic}",
     ),
     KeyShape("repr", "{'n': None, 'secret': 'SECRET'}", WORD),
     KeyShape("keyword argument", 'connect(host="db", password="SECRET", port=5432)', WORD),
@@ -79,7 +81,7 @@ KEY_SHAPES = (
     KeyShape("TOML", '[db]\nuser = "ann"\npassword = "SECRET"', WORD),
     KeyShape("INI", "[client]\nuser = ann\npassword = SECRET", WORD),
     KeyShape("properties", "spring.datasource.password=SECRET", WORD),
-    KeyShape(".npmrc", "//registry.npmjs.org/:_authToken=SECRET"),
+    KeyShape(".npmrc", "//npm.example.com/:_authToken=SECRET"),
     KeyShape(".netrc", "machine host login ann password SECRET", WORD),
     KeyShape("XML", "<user>ann</user><password>SECRET</password>", WORD),
     KeyShape("SQL", "ALTER USER ann WITH PASSWORD 'SECRET' VALID UNTIL 'infinity'", WORD),
