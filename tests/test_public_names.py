@@ -14,7 +14,7 @@ from typing import NewType
 import pytest
 
 import tracer
-from tests.house.project_files import project_files, text_of
+from tests.house.project_files import ADAPTERS, project_files, text_of
 
 PRIVATE_IMPORT = re.compile(r"^ *(?:from|import) tracer\.(?!adapters\b).*", re.MULTILINE)
 
@@ -67,7 +67,7 @@ def test_dir_loads_no_large_library() -> None:
     assert run.stdout.split() == []
 
 
-@pytest.mark.parametrize("adapter", ["agno", "langchain", "openai_agents", "pydantic_ai"])
+@pytest.mark.parametrize("adapter", ADAPTERS)
 def test_framework_adapter_loads_nothing_of_the_extra_otel(adapter: str) -> None:
     program = (
         f"import sys, tracer.adapters.{adapter};"

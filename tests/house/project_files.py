@@ -4,6 +4,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+ADAPTERS = sorted(each.parent.name for each in ROOT.glob("tracer/adapters/*/__init__.py"))
+"""The packages of `tracer.adapters`: each records one framework."""
 
 
 def project_files() -> list[Path]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import tracer
-from tests.house.project_files import ROOT, project_files
+from tests.house.project_files import ADAPTERS, ROOT, project_files
 
 MAX_PACKAGES = 20
 MAX_BYTES = 30 * 10**6
@@ -161,11 +161,10 @@ LIGHT = {
 }
 """What works without extras."""
 
+OF_ADAPTERS = {name.replace("_", "-"): {f"adapters.{name}"} for name in ADAPTERS}
+
 WORKS = {
-    "agno": {"adapters.agno"},
-    "langchain": {"adapters.langchain"},
-    "openai-agents": {"adapters.openai_agents"},
-    "pydantic-ai": {"adapters.pydantic_ai"},
+    **OF_ADAPTERS,
     "cli": {"cli.spools"},
     "otel": {"adapters.opentelemetry"},
     "runtime": set(tracer.__all__) - LIGHT,
@@ -209,7 +208,7 @@ print(json.dumps({name: error_of(name) for name in sys.argv[1:]}))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("extra", ["", *WORKS, "agno,langchain,openai-agents,pydantic-ai,server"])
+@pytest.mark.parametrize("extra", ["", *WORKS, ",".join([*OF_ADAPTERS, "server"])])
 def test_environment_with_an_extra_has_what_the_extra_makes_work(
     extra: str, client_wheel: Path, server_wheel: Path, database_url: str, tmp_path: Path
 ) -> None:
