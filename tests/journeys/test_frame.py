@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -16,22 +18,29 @@ HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</
 HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"
 NIGHT = "rgb(18, 20, 23)"
 
-QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 3)]
-"""Of `_paths`, the list, a comparison and a tool; `test_reading.py` has the run's page."""
+PATHS = (
+    "/",
+    "/?q=nothing-is-called-so",
+    "/tools",
+    "/tools?tool=measure",
+    "/runs/{run}",
+    "/compare/{run}",
+    "/compare/{run}/{other}",
+    "/runs/nonsense",
+    "/keys",
+)
+"""Every page. `{run}` and `{other}` are two runs."""
+
+QUICK_READINGS = [
+    ("light", 1440, "/"),
+    ("light", 1440, "/compare/{run}/{other}"),
+    ("dark", 360, "/tools?tool=measure"),
+]
+"""`test_reading.py` has the run's page."""
 
 
 def _paths(run: SampleRun, other: SampleRun) -> list[str]:
-    return [
-        "/",
-        "/?q=nothing-is-called-so",
-        "/tools",
-        "/tools?tool=measure",
-        f"/runs/{run.root}",
-        f"/compare/{run.root}",
-        f"/compare/{run.root}/{other.root}",
-        "/runs/nonsense",
-        "/keys",
-    ]
+    return [each.format(run=run.root, other=other.root) for each in PATHS]
 
 
 async def _open(page: Page, address: str) -> None:
@@ -80,21 +89,14 @@ async def test_content_security_policy_blocks_foreign_scripts_and_styles(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "width", "number"),
+    ("scheme", "width", "path"),
     [
-        pytest.param(
-            scheme,
-            width,
-            number,
-            marks=() if (scheme, width, number) in QUICK_READINGS else pytest.mark.thorough,
-        )
-        for scheme in ("light", "dark")
-        for width in (1440, 360)
-        for number in range(9)
+        pytest.param(*reading, marks=() if reading in QUICK_READINGS else pytest.mark.thorough)
+        for reading in product(("light", "dark"), (1440, 360), PATHS)
     ],
 )
 async def test_axe_finds_no_violation_on_any_page(
-    browser: Browser, site: Site, records: Records, scheme: str, width: int, number: int
+    browser: Browser, site: Site, records: Records, scheme: str, width: int, path: str
 ) -> None:
     run = await records.record(sample_run())
     other = await records.record(sample_run(sub_plans=3, finished=False))
@@ -104,7 +106,7 @@ async def test_axe_finds_no_violation_on_any_page(
         locale="zh-CN" if width == 360 else "en-US",
     )
     page = await context.new_page()
-    path = _paths(run, other)[number]
+    path = path.format(run=run.root, other=other.root)
     await _open(page, site.address + path)
     assert await violations(page) == [], path
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
