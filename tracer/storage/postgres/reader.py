@@ -222,7 +222,7 @@ def _source_of_run(connection: SyncConnection, parameters: dict[str, Any]) -> st
     return source
 
 
-# --- Read records, lists and lineage from Postgres. `read/tree.py` reads trees.
+# --- Read records, lists and lineage from Postgres. `tree.py` reads trees.
 
 P = TypeVar("P", bound=AnyRecord)
 

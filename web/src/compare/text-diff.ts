@@ -1,6 +1,6 @@
 /**
  * In what two texts differ, line by line, and within lines that changed word by word. JSON is
- * compared as a value, as the API does it (`tracer/lineage/digests.py`).
+ * compared as a value, as the API does it (`tracer/lineage/diff.py`).
  */
 import { diffLines, diffWordsWithSpace, type Change } from 'diff'
 import { entriesOf, isContainer, readJson, type JsonValue } from '../lib/json-outline'
