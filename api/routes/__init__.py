@@ -1,6 +1,6 @@
 """The routes of the REST API: a module for each noun, with its routes and its schemas.
 
-`api.app` installs their routers. A new module also needs a line there.
+`api.app` imports the modules and lists their routers. A new module needs both there.
 
 Public modules:
 
