@@ -2425,9 +2425,20 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
+             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
+             *     most a hundred.
              */
             followsKeys: string[];
+            /**
+             * Promptsequence
+             * @description The emitter's number of the event that started the run, among the events of its session.
+             */
+            promptSequence: number | null;
+            /**
+             * Promptnumber
+             * @description The emitter's number of the run's prompt, among the prompts of its session and process.
+             */
+            promptNumber: number | null;
             /**
              * Request
              * @description The first 300 characters of the question.
@@ -2698,9 +2709,20 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
+             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
+             *     most a hundred.
              */
             followsKeys: string[];
+            /**
+             * Promptsequence
+             * @description The emitter's number of the event that started the run, among the events of its session.
+             */
+            promptSequence: number | null;
+            /**
+             * Promptnumber
+             * @description The emitter's number of the run's prompt, among the prompts of its session and process.
+             */
+            promptNumber: number | null;
             /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
@@ -2951,9 +2973,20 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The provider ids of its tool calls that no round of the run chose; at most a hundred.
+             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
+             *     most a hundred.
              */
             followsKeys: string[];
+            /**
+             * Promptsequence
+             * @description The emitter's number of the event that started the run, among the events of its session.
+             */
+            promptSequence: number | null;
+            /**
+             * Promptnumber
+             * @description The emitter's number of the run's prompt, among the prompts of its session and process.
+             */
+            promptNumber: number | null;
             /**
              * Request
              * @description The first 300 characters of the question.
@@ -3529,6 +3562,17 @@ export interface components {
              */
             stillRunning: boolean | null;
             /**
+             * Agentkey
+             * @description The emitter's id of the agent that the call set to work.
+             */
+            agentKey: string | null;
+            /**
+             * Agentendsequence
+             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
+             *     background.
+             */
+            agentEndSequence: number | null;
+            /**
              * Lineage
              * @description The known records from the root plan down to the call.
              */
@@ -3730,6 +3774,17 @@ export interface components {
              * @description True if the call ended while its tool continued to run, after a timeout for example.
              */
             stillRunning: boolean | null;
+            /**
+             * Agentkey
+             * @description The emitter's id of the agent that the call set to work.
+             */
+            agentKey: string | null;
+            /**
+             * Agentendsequence
+             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
+             *     background.
+             */
+            agentEndSequence: number | null;
             /** Argumentsbytes */
             argumentsBytes: number | null;
             /**
@@ -5172,6 +5227,13 @@ export interface components {
             shortCircuitedBy: string | null;
             /** @description True if the call ended while its tool continued to run, after a timeout for example. */
             stillRunning: boolean | null;
+            /** @description The emitter's id of the agent that the call set to work. */
+            agentKey: string | null;
+            /**
+             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
+             *     background.
+             */
+            agentEndSequence: number | null;
             /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
             /** @description The evidence for the reconstruction. */
@@ -5464,6 +5526,13 @@ export interface components {
             shortCircuitedBy: string | null;
             /** @description True if the call ended while its tool continued to run, after a timeout for example. */
             stillRunning: boolean | null;
+            /** @description The emitter's id of the agent that the call set to work. */
+            agentKey: string | null;
+            /**
+             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
+             *     background.
+             */
+            agentEndSequence: number | null;
             /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
             /** @description The evidence for the reconstruction. */

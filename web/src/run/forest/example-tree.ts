@@ -128,6 +128,8 @@ export function toolCall(toolCallId: string, fields: Partial<ToolCallNode> = {})
     forgedArguments: [],
     shortCircuitedBy: null,
     stillRunning: null,
+    agentKey: null,
+    agentEndSequence: null,
     arguments: '{"patient": "p-1"}',
     argumentsBytes: 18,
     argumentsTruncated: false,

@@ -45,6 +45,18 @@ test('unusual properties of a record are marked and explained', async () => {
   expect((await show({})).find('.reason').exists()).toBe(false)
 })
 
+test('a call whose agent continues after it is marked as running in the background', async () => {
+  const opened = plan('agent', { status: 'running', toolCallId: 'call' })
+  for (const [status, mark] of [
+    ['succeeded', true],
+    ['running', false],
+  ] as const) {
+    const call = toolCall('call', { status, subPlans: [opened] })
+    const row = await showRow('call', plan('root', { unplaced: [call] }))
+    expect(row.text().includes('running in the background')).toBe(mark)
+  }
+})
+
 test('a failed row shows the message of its error, or else its type', async () => {
   for (const error of [
     { type: null, message: 'the cuff is loose', stack: null },
