@@ -151,6 +151,8 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "unreadSpans": 0,
     "unreadScopes": [],
     "followsKeys": [],
+    "promptSequence": None,
+    "promptNumber": None,
     "toolCalls": 14,
     "failedCalls": 1,
 }

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0105"
+revision = "0106"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -86,6 +86,8 @@ CREATE TABLE run (
     unread_spans bigint NOT NULL DEFAULT 0,
     unread_scopes text[],
     follows_keys text[],
+    prompt_sequence bigint,
+    prompt_number bigint,
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -313,6 +315,8 @@ CREATE TABLE act_tool_info (
     digest bigint,
     continued_plan_id uuid,
     clock_shift_us bigint,
+    agent_key text,
+    agent_end_sequence bigint,
     PRIMARY KEY (tool_call_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)
@@ -339,6 +343,8 @@ CREATE INDEX act_tool_info_by_parent_tool_call_id
     ON act_tool_info (parent_tool_call_id, root_plan_id) WHERE parent_tool_call_id IS NOT NULL;
 CREATE INDEX act_tool_info_by_provider_call_id
     ON act_tool_info (project_id, (provider_call_id::name)) WHERE provider_call_id IS NOT NULL;
+CREATE INDEX act_tool_info_by_agent_key
+    ON act_tool_info (project_id, (agent_key::name)) WHERE agent_key IS NOT NULL;
 CREATE INDEX act_tool_info_by_run
     ON act_tool_info (project_id, root_plan_id, revision) WHERE recorded_at > '-infinity';
 CREATE INDEX act_tool_info_by_start

@@ -21,7 +21,7 @@ BUDGETS: dict[str, int] = {
     "tracer/cli": 710,
     "tracer/client": 1_405,
     "tracer/lineage": 1_054,
-    "tracer/otel": 9_350,
+    "tracer/otel": 9_450,
     "tracer/recorder": 1_080,
     "tracer/records": 2_384,
     "tracer/redaction": 718,

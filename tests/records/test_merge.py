@@ -90,6 +90,7 @@ def test_text_is_compared_by_its_utf8_bytes() -> None:
 def test_every_merged_field_is_a_field_of_the_record() -> None:
     bookkeeping = {"project_id", "root_plan_id", "abandoned_at", "recorded_at", "revision"}
     bookkeeping |= {"inferred", "inferred_from", "clock_shift_us"}  # of records made from spans
+    bookkeeping |= {"agent_key", "agent_end_sequence"}
     for kind, rules in RULES.items():
         fields = set(CLASSES[kind].model_fields) - bookkeeping
         named = {rules.id_field, *rules.fields}

@@ -181,6 +181,8 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     forged_arguments: list[str]
     short_circuited_by: str | None
     still_running: bool | None
+    agent_key: str | None
+    agent_end_sequence: int | None
     inferred: bool
     inferred_from: str | None
     arguments: str | None

@@ -163,7 +163,12 @@ class Run(Record, Totals):
     unread_scopes: list[str] = Field(default_factory=list)
     """The instrumentation scopes of these spans, sorted; at most ten."""
     follows_keys: list[str] = Field(default_factory=list)
-    """The provider ids of its tool calls that no round of the run chose; at most a hundred."""
+    """The ids of calls of other runs that it executes, answers or follows, or of their agents; at
+    most a hundred."""
+    prompt_sequence: Int64 | None = None
+    """The emitter's number of the event that started the run, among the events of its session."""
+    prompt_number: Int64 | None = None
+    """The emitter's number of the run's prompt, among the prompts of its session and process."""
 
 
 class Outcome(_Fields):
@@ -323,6 +328,11 @@ class ActToolInfo(Record, Outcome, Shifted, Inferred):
     """The call's changes of the session state, as the text of a JSON array."""
     still_running: Annotated[bool | None, Merge.ENDING] = None
     """True if the call ended while its tool continued to run, after a timeout for example."""
+    agent_key: str | None = None
+    """The emitter's id of the agent that the call set to work."""
+    agent_end_sequence: Int64 | None = None
+    """The emitter's number of the event that reported the end of this agent, if it worked in the
+    background."""
 
 
 RECORDS: dict[Kind, type[Any]] = {

@@ -196,6 +196,7 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     unpriced_calls = incoming.unpriced_calls, tool_calls = incoming.tool_calls,
     failed_calls = incoming.failed_calls, unread_spans = incoming.unread_spans,
     unread_scopes = incoming.unread_scopes, follows_keys = incoming.follows_keys,
+    prompt_sequence = incoming.prompt_sequence, prompt_number = incoming.prompt_number,
     revision = incoming.revision, projected = incoming.projected,
     projection_version = incoming.projection_version, projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
@@ -210,8 +211,9 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subj
     started_at TIMESTAMP WITH TIME ZONE, finished_at TIMESTAMP WITH TIME ZONE, recorder_id UUID,
     input_tokens BIGINT, output_tokens BIGINT, cost_usd NUMERIC, unpriced_calls BIGINT,
     tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, unread_scopes TEXT[],
-    follows_keys TEXT[], revision bigint, projected bigint, projection_version integer,
-    seconds float8, span_bytes bigint, settle_seconds float8)
+    follows_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, revision bigint,
+    projected bigint, projection_version integer, seconds float8, span_bytes bigint,
+    settle_seconds float8)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[]);
 

@@ -9,6 +9,7 @@ Public modules:
 
 - `dialect`: what a dialect declares, and the facts that it returns
 - `genai`: the GenAI conventions, which read whatever no other dialect recognizes
+- `session`: what the dialect of a coding agent declares about its sessions
 """
 
 from __future__ import annotations

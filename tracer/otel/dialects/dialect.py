@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from tracer.records.prices import token_count
 from tracer.records.spans import Attributes, LogRecord, ReadableSpan, SpanEvent
+
+if TYPE_CHECKING:
+    from tracer.otel.dialects.session import Session
 
 # --- `SpanFacts`: the role and the fields of a span, in one form for all conventions.
 
@@ -128,6 +131,16 @@ class SpanFacts(NamedTuple):
     """The span id of an earlier agent that this tool call continued."""
     follows_call_id: str | None = None
     """The provider call id of an earlier run's tool call that caused this run when it ended."""
+    follows_agent: str | None = None
+    """The emitter's id of an agent of an earlier run that caused this run when it ended."""
+    sequence: int | None = None
+    """The emitter's number of an event of the session. For an agent: the event that started the
+    run. For a tool call: the event that reported the end of the background agent that it started.
+    """
+    number: int | None = None
+    """The emitter's number of an agent's prompt, among the prompts of its session and process."""
+    agent_key: str | None = None
+    """The emitter's id of the agent that a tool call set to work."""
     awaits_round: bool = False
     """Whether the model call that chose this tool call has not arrived. If so, no other model call
     is inferred."""
@@ -421,6 +434,9 @@ class Dialect:
     complete: CompleteRun | None = None
     """Adds spans and facts that only the whole run and its log records show. See `complete_run`. It
     is called for runs with one of the `scopes`."""
+    session: Session | None = None
+    """How the spans and log records of one of the `scopes` describe sessions of a coding agent. It
+    replaces `complete`."""
     pending: PendingSpans | None = None
     """Recognizes the pending spans of the convention; None: it has none."""
     sessions: Mapping[str, str] = field(default_factory=dict[str, Any])

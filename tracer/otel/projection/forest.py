@@ -42,6 +42,7 @@ from tracer.otel.otlp.spans import (
     stored,
 )
 from tracer.otel.projection.clocks import correct_clocks
+from tracer.otel.projection.sessions import complete_sessions
 from tracer.records import Reason, Status
 from tracer.records.arguments import Canonical
 from tracer.records.masks import MASK
@@ -222,7 +223,7 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     _link_parents(spans, standing, twins)
     _correct_times(spans)
     _read(spans, newest)
-    spans = complete_run(spans, logs)
+    spans = complete_sessions(complete_run(spans, logs), logs)
     correct_clocks(spans, newest)
     return RunSpans(
         trace_id=_run_id(newest, logs),

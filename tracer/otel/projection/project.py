@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tracer.otel.dialects.dialect import ExecutedCall, Role, SlimSpan, SpanFacts
+from tracer.otel.dialects.dialect import WRAPPER, ExecutedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.otlp.spans import EPOCH, encode_logs, encode_protobuf, moment, root_plan_id, stored
 from tracer.otel.projection.across_agents import (
     correct_by_call_ids,
@@ -61,17 +61,18 @@ USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arriv
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
-PROJECTION_VERSION = 6
+PROJECTION_VERSION = 7
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
 """The values of a record. Ids are 16 bytes, times are microseconds since 1970, lists are tuples."""
 
+# Records that arrive as events have none of these.
+_FIELDS_OF_SPANS = "inferred inferred_from clock_shift_us agent_key agent_end_sequence".split()
+
 PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(
-        field
-        for field in (*RULES[kind].fields, "inferred", "inferred_from", "clock_shift_us")
-        if field in record.model_fields
+        field for field in (*RULES[kind].fields, *_FIELDS_OF_SPANS) if field in record.model_fields
     )
     for kind, record in RECORDS.items()
 }
@@ -89,6 +90,8 @@ RUN_FIELDS = (
     "unread_spans",
     "unread_scopes",
     "follows_keys",
+    "prompt_sequence",
+    "prompt_number",
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -513,9 +516,11 @@ class _Projection:
         )
 
     def _title(self, agent: AgentWork) -> str | None:
-        if agent.span is None or (agent is not self._root_agent and agent.call is not None):
+        if agent.span is None:
             return None
-        return stored(agent.span.facts.title)
+        facts = agent.span.facts
+        is_opened = agent is not self._root_agent and agent.call is not None
+        return None if is_opened and facts.follows_call_id is None else stored(facts.title)
 
     def _opening(self, agent: AgentWork) -> dict[str, Any]:
         """Return the ids of the plan, tool call and step that started an agent, and the position.
@@ -840,6 +845,8 @@ class _Projection:
             inferred=evidence is not None,
             inferred_from=evidence,
             continued_plan_id=continued.plan_id if continued else None,
+            agent_key=stored(facts.agent_key),
+            agent_end_sequence=facts.sequence,
         )
 
     # --- The run ---------------------------------------------------------------------------------
@@ -852,6 +859,8 @@ class _Projection:
         session_id = stored(next((r.conversation for r in all_facts if r.conversation), None))
         subject = stored(next((r.subject for r in all_facts if r.subject), None))
         root_span = self._root_agent.span if self._root_agent is not None else None
+        prompt = root_span.facts if root_span is not None else WRAPPER
+        followed = [each for each in (prompt.follows_call_id or prompt.follows_agent,) if each]
         service = self._resources.service(root_span.span_id if root_span is not None else None)
         texts = {
             "session_id": session_id,
@@ -866,7 +875,7 @@ class _Projection:
             **texts,
             masked=tuple(masked_paths(texts, texts)),
             is_agent_work=bool(self._agents.by_id or self._agents.loose),
-            **dict(zip(FROM_ROOT_PLAN, root_plan, strict=True)),
+            **self._with_open_plans(dict(zip(FROM_ROOT_PLAN, root_plan, strict=True))),
             input_tokens=self._input_tokens,
             output_tokens=self._output_tokens,
             cost_usd=self._cost_usd,
@@ -875,8 +884,24 @@ class _Projection:
             failed_calls=self._failures,
             unread_spans=self._unread.total(),
             unread_scopes=_stored_list(scopes)[:_MOST_SCOPES],
-            follows_keys=_stored_list(followed_call_ids(self._agents)),
+            follows_keys=_stored_list([*followed_call_ids(self._agents), *followed]),
+            prompt_sequence=prompt.sequence,
+            prompt_number=prompt.number,
         )
+
+    def _with_open_plans(self, of_root: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a run from those of its root plan, according to its sub-plans.
+
+        The run is running while a sub-plan is. It ends when the last plan does.
+        """
+        if of_root["finished_at"] is None:
+            return of_root
+        names = PROJECTED_FIELDS[Kind.PLAN]
+        status, end = names.index("status"), names.index("finished_at")
+        plans = self._rows[Kind.PLAN].values()
+        if any(row[status] is Status.RUNNING for row in plans):
+            return of_root | {"status": Status.RUNNING, "finished_at": None, "reason": None}
+        return of_root | {"finished_at": max(row[end] for row in plans if row[end] is not None)}
 
     def records(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanRecord]:
         """Return the record that each span became or belongs to, by span id.

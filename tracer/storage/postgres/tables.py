@@ -569,6 +569,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
         ),
         # In no order: few calls share the id, and each row has an entry.
         _by_text("act_tool_info", "provider_call_id"),
+        _by_text("act_tool_info", "agent_key"),
     )
 
     tool_call_id: UUID = Field(primary_key=True)

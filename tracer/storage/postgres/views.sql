@@ -73,7 +73,9 @@ SELECT
     run.unpriced_calls,
     run.unread_spans,
     coalesce(run.unread_scopes, '{}') AS unread_scopes,
-    run.follows_keys
+    run.follows_keys,
+    run.prompt_sequence,
+    run.prompt_number
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -111,7 +113,10 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
-COMMENT ON COLUMN trace.runs.follows_keys IS 'The provider ids of its tool calls that no round of the run chose; at most a hundred.';
+COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls of other runs that it executes, answers or follows, or of their agents; at
+most a hundred.';
+COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
+COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
@@ -503,7 +508,9 @@ SELECT
     run.session_id,
     run.subject,
     call.continued_plan_id,
-    call.clock_shift_us
+    call.clock_shift_us,
+    call.agent_key,
+    call.agent_end_sequence
 FROM act_tool_info AS call
 JOIN run ON run.project_id = call.project_id
     AND run.root_plan_id = call.root_plan_id
@@ -561,6 +568,9 @@ COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run 
 COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run contains.';
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
 COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
+COMMENT ON COLUMN trace.tool_calls.agent_key IS 'The emitter''s id of the agent that the call set to work.';
+COMMENT ON COLUMN trace.tool_calls.agent_end_sequence IS 'The emitter''s number of the event that reported the end of this agent, if it worked in the
+background.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT
