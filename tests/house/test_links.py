@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -42,3 +43,11 @@ def test_links_in_documents_point_to_existing_files_and_headings(page: Path) -> 
     links = _LINK.findall(_CODE.sub("", text_of(page) or ""))
 
     assert [f"{path}#{anchor}" for path, anchor in links if _is_broken(page, path, anchor)] == []
+
+
+def test_navigation_of_the_site_has_every_page() -> None:
+    groups = tomllib.loads(text_of(Path("zensical.toml")) or "")["project"]["nav"]
+    listed = {page for group in groups for pages in group.values() for page in pages}
+    pages = {each.as_posix().removeprefix("docs/") for each in PAGES if each.parts[0] == "docs"}
+
+    assert {each for each in pages - listed if not each.startswith("decisions/")} == set()
