@@ -11,16 +11,14 @@ from psycopg.rows import dict_row
 
 from tests.runtime.runs import bench
 from tests.tools.http_servers import http_server, reply
+from tracer import McpConfig, McpServer, RestConfig, rest_tool, stateful_tool
 from tracer.context import identity
 from tracer.runtime import Agent, Application, PlanTemplate, StepTemplate, subplan_tool
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.tools import ToolRegistry, tool
-from tracer.tools.functions import stateful_tool
-from tracer.tools.mcp import McpConfig, McpServer
 from tracer.tools.parameters import UserId
-from tracer.tools.rest import RestConfig, rest_tool
 
 BEFORE = "SELECT name, tool_type, status, arguments, started_at FROM act_tool_info"
 AFTER = """

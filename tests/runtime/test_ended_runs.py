@@ -11,12 +11,12 @@ import pytest
 
 from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import service
+from tracer import stateful_tool
 from tracer.context import ToolContext, current_identity, identity
 from tracer.errors import MissingIdentity
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory import recording_in_memory
 from tracer.tools import tool
-from tracer.tools.functions import stateful_tool
 from tracer.tools.parameters import UserId
 from tracer.tools.run import run_of
 

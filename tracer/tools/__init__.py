@@ -4,13 +4,14 @@ A `Tool` has a name, a description, parameters and a function; `tool` makes one 
 function. A `ToolRegistry` has all tools of an application. `ActiveRun` is what the calls of one run
 share. `ToolService` calls tools for programs that have no planner.
 
+Each kind of tool has a module of its own. Users import its names from `tracer`.
+
 This package needs the extra `runtime`.
 
 Public modules:
 
 - `call`: the path of one call, and parallel calls
 - `parameters`: those that the model supplies, and hidden ones that the runtime fills in
-- `functions`, `rest`, `mcp`: the kinds of tools
 - `config`: tools that are defined in files
 """
 
