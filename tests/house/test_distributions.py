@@ -179,6 +179,7 @@ COMMANDS = {
     "spool list": "cli",
     "run Hello": "cli,runtime",
     "export --help": "cli",
+    "doctor --help": "cli",
     "serve --help": "server",
 }
 """A command of each kind, and the extra that it needs."""

@@ -11,8 +11,8 @@ EMITTERS = re.compile(
     r"|openllmetry|traceloop|vercel|crewai|autogen|smolagents|google.adk)",
     re.IGNORECASE,
 )
-OTHERS = ("tracer/otel/dialects/", "tracer/adapters/")
-"""The dialects, and adapters: each is of one framework."""
+OTHERS = ("tracer/otel/dialects/", "tracer/adapters/", "tracer/cli/emitters.py")
+"""The dialects, adapters, each of one framework, and the settings that `tracer doctor` checks."""
 
 
 def test_only_dialects_and_adapters_contain_names_of_frameworks() -> None:

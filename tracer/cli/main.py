@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tracer.cli.doctor import doctor
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
@@ -29,6 +30,7 @@ commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
 add_server_commands(commands, SERVER_COMMANDS)
 commands.command(name="run")(run_request)
+commands.command(name="doctor")(doctor)
 add_server_commands(commands, SERVER_GROUPS)
 commands.add_typer(spool)
 

@@ -23,9 +23,12 @@ COMMANDS = {
         "gzip."
     ),
     "run": "Run a request with the application's agents, and print its outcome.",
+    "doctor": (
+        "Find out why a run does not appear: check the server, keys, ports, clocks and programs."
+    ),
     "spool": "List, send or delete events that wait on this machine.",
 }
 """Commands that need no server."""
 
-EXTRAS = {"export": "cli", "import": "cli", "run": "cli,runtime", "spool": "cli"}
+EXTRAS = {"doctor": "cli", "export": "cli", "import": "cli", "run": "cli,runtime", "spool": "cli"}
 """The extras that these commands need. All others need `server`."""

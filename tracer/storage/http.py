@@ -361,7 +361,7 @@ class HttpWriter:
         try:
             return await self._client.request(method, path, **request)
         except httpx2.HTTPError as error:
-            raise self._unavailable(_problem_of(error), _CHECK_ADDRESS) from error
+            raise self._unavailable(connection_problem(error), _CHECK_ADDRESS) from error
 
     def _unavailable(self, problem: str, what_to_do: str) -> StoreUnavailable:
         return StoreUnavailable(
@@ -443,7 +443,7 @@ async def _packed(body: bytes) -> bytes:
     return b"".join([*packed, packer.flush()])
 
 
-def _problem_of(error: httpx2.HTTPError) -> str:
+def connection_problem(error: httpx2.HTTPError) -> str:
     """Return a short description of what happened to a request."""
     if isinstance(error, httpx2.ConnectTimeout):
         return f"no connection within {CONNECT_SECONDS:g} s"
