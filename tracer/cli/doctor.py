@@ -65,7 +65,7 @@ class Status(StrEnum):
     """Runs appear, but something is missing."""
     PROBLEM = "problem"
     OFF = "off"
-    """A program that nobody set up to send anything."""
+    """A program that is not set up to send anything."""
 
 
 _STYLES = {Status.OK: "green", Status.NOTE: "yellow", Status.PROBLEM: "red", Status.OFF: "dim"}
@@ -231,7 +231,7 @@ class Examination:
         Args:
             emitter: The program.
             machine: Has the settings.
-            is_asked: Whether to check it although nobody set it up.
+            is_asked: Whether to check it if it is not set up, too.
             may_send: Whether the server answers.
         """
         name = emitter.name

@@ -46,7 +46,7 @@ Found = Mapping[str, Setting]
 
 
 class Problem(NamedTuple):
-    """What is wrong, and what to do."""
+    """A wrong setting, and how to correct it."""
 
     message: str
     what_to_do: str
@@ -104,7 +104,7 @@ class Need:
 
     name: str
     without: str
-    """What happens without it."""
+    """The effect if it is missing."""
     value: str = "1"
     """The recommended value. `URL` is the server's address."""
     others: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class Emitter:
     program: str
     """The command, by which it is found in PATH; empty: any program."""
     marks: tuple[str, ...]
-    """Beginnings of settings that show that somebody set the program up. Many programs share the
+    """Beginnings of settings that show that the program is set up. Many programs share the
     variables `OTEL_EXPORTER_OTLP_…`, so these count only if the program is installed."""
     endpoints: Callable[[Found], Iterator[Endpoint]]
     """Returns where the program sends."""
@@ -154,7 +154,7 @@ class Emitter:
         return f"in {file}" if "." in name else f"{begin}, or in {file}"
 
     def is_set_up(self, found: Found, is_installed: bool) -> bool:
-        """Return whether somebody set the program up to send something."""
+        """Return whether the program is set up to send something."""
         marked = [name for name in found if name.startswith(self.marks)]
         return any(is_installed or not name.startswith(_GENERAL) for name in marked)
 
