@@ -25,10 +25,13 @@ VALUES = json.dumps([each.text for each in SECRETS])
 EVERYTHING = json.dumps([{"password": PASSWORD, "n": [each.text for each in SECRETS]}])
 """Every secret, including the one that only its key reveals."""
 
-HIDDEN = (PASSWORD, *(each.hidden for each in SECRETS))
+CARD = 4111111111111111
+"""A valid card number, as an integer, which only its key reveals."""
+
+HIDDEN = (PASSWORD, str(CARD), *(each.hidden for each in SECRETS))
 """The texts that must not be found anywhere."""
 
-CODE = "sk_live_canary0123456789"
+CODE = "sk_live_" + "canary0123456789abcdef01"
 """A secret that fits fields whose pattern allows lower case letters, digits and `_` only."""
 
 _LINKS = ("parentPlanId", "toolCallId", "openedByStepId", "parentToolCallId")

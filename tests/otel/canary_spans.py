@@ -11,10 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tests.canary_events import EVERYTHING, VALUES
-
-CARD = 4111111111111111
-"""A valid card number, as an integer."""
+from tests.canary_events import CARD, EVERYTHING, VALUES
 
 FieldPath = tuple[FieldDescriptor, ...]
 """The path of a field, from `ResourceSpans`."""
@@ -68,8 +65,8 @@ def _fill(message: Any, path: FieldPath) -> None:
         message = getattr(message, field.name)
         if field.is_repeated:
             message = message[0] if len(message) else message.add()
-        elif isinstance(message, KeyValue):
-            message.key = "note"
+        if isinstance(message, KeyValue):
+            message.key = "card_number" if path[-1].type in _NUMBERS else "note"
     leaf = path[-1]
     example = _EXAMPLES[leaf.type]
     if leaf.name in ("key", "trace_state"):
@@ -79,6 +76,8 @@ def _fill(message: Any, path: FieldPath) -> None:
     else:
         setattr(message, leaf.name, example)
 
+
+_NUMBERS = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_DOUBLE)
 
 _EXAMPLES: dict[int, Any] = {
     FieldDescriptor.TYPE_STRING: EVERYTHING,

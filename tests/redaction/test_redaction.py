@@ -17,7 +17,6 @@ from tracer.errors import TooManySecrets
 from tracer.records.masks import MASK, mask, masked_paths
 from tracer.redaction import Redaction, configured_keys, configured_patterns
 from tracer.redaction.redactor import MAX_SECRETS
-from tracer.redaction.rules import NAMES
 from tracer.text import unescape
 
 REDACTION = Redaction()
@@ -30,7 +29,8 @@ VALUES_OF_KEYS: list[tuple[str, str | None]] = [
     (r'{"b":"{\"c\":\"{\\\"token\\\":\\\"a\\\\\\\"b\\\",\\\"n\\\":1}\"}"}', None),
     ('{"credentials": {"user": "a", "keys": ["}"]}, "n": 2}', None),
     ('{"cookies": ["a=1", "b=2"]}', '{"cookies": "[masked: cookie]"}'),
-    ('{"n": 4111111111111111}', '{"n": "[masked: card_number]"}'),
+    ('{"n": 4111111111111111}', '{"n": 4111111111111111}'),
+    ('{"cardNumber": 4111111111111111}', '{"cardNumber": "[masked: card_number]"}'),
     ('{"n": "pay [4111 1111 1111 1111]"}', '{"n": "pay [[masked: card_number]]"}'),
     ("curl -H 'X-Api-Key: abc' host", "curl -H 'X-Api-Key: [masked: api_key]' host"),
     ("run --password hunter2 --user x", "run --password [masked: password] --user x"),
@@ -96,7 +96,12 @@ MORE_KEYS = [
     *("proxy_authorization", "access_token", "refresh_token", "auth_token", "session_token"),
     *("id_token", "webhook_secret", "client_secret_key", "openai_api_key", "credentials"),
 ]
-"""Keys of secrets in addition to the names of the rules."""
+"""Keys of secrets in addition to `NAMES`."""
+
+NAMES = (
+    *("password", "passphrase", "client_secret", "secret", "authorization", "api_key", "token"),
+    *("private_key", "access_key", "cookie", "credential"),
+)
 
 KEYS_SPELLED = {
     SPELLINGS[spelling](name.split("_"))
@@ -186,10 +191,10 @@ def test_redacting_redacted_text_changes_nothing(text: str) -> None:
     assert REDACTION.text(masked) == masked
 
 
-def test_number_of_passes_over_a_text_is_limited() -> None:
+def test_a_text_is_read_once() -> None:
     redaction = Redaction((), configured_patterns(r"\bA"))
 
-    assert redaction.value("A" * 50_000) == mask("own_pattern") * 3 + "A" * 49_997
+    assert redaction.value("A" * 50_000) == mask("own_pattern") + "A" * 49_999
 
 
 @given(VALUES.filter(lambda value: isinstance(value, (dict, list))), st.booleans())
@@ -210,6 +215,7 @@ def test_redacted_json_is_valid_and_lists_the_redacted_paths(value: Any, is_asci
 
 
 CANARY = "hunter2"
+CARD = 4111111111111111
 ALPHABETS = st.text(st.sampled_from('aé血α🙂\u0301\u200f"\\\n\t\0/ '), max_size=6)
 
 
@@ -226,11 +232,11 @@ def nested_secrets(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 4))):
         match draw(st.sampled_from(["key", "object", "array", "string", "escaped"])):
             case "key":
-                value = {draw(ALPHABETS): value, "apiKey": CANARY, "n": 4111111111111111}
+                value = {draw(ALPHABETS): value, "apiKey": CANARY, "card_number": CARD}
             case "object":
                 value = {draw(ALPHABETS): draw(PLAIN), draw(ALPHABETS): value}
             case "array":
-                value = [draw(ALPHABETS), value, 4111111111111111.0, draw(PLAIN)]
+                value = [draw(ALPHABETS), value, {"cardNumber": float(CARD)}, draw(PLAIN)]
             case "string":
                 value = json.dumps({"body": value}, ensure_ascii=draw(st.booleans()))
             case "escaped":  # other escapes of the same text
@@ -262,7 +268,7 @@ def flat(text: str) -> str:
 
 @given(nested_secrets())
 def test_no_secret_survives_in_nested_json(text: str) -> None:
-    hidden = [CANARY, "4111111111111111", *(each.hidden for each in SECRETS)]
+    hidden = [CANARY, str(CARD), *(each.hidden for each in SECRETS)]
     sent, redacted = flat(text), flat(REDACTION.text(text))
     assert any(each in sent for each in hidden)
     assert [each for each in hidden if each in redacted] == []
@@ -294,9 +300,9 @@ def test_duplicate_keys_and_number_forms_are_unchanged() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "password=x " * 2_000_000,
+        "password=xyz " * 2_000_000,
         json.dumps([{"password": "x"}] * 20_000),
-        json.dumps({"body": json.dumps([f"ghp_{'a' * 30}"] * 20_000)}),
+        json.dumps({"body": json.dumps([f"ghp_{'a' * 36}"] * 20_000)}),
         "token_count=5 token: " * 300_000,
     ],
     ids=["text", "keys of JSON", "values of nested JSON", "candidates"],
@@ -313,7 +319,7 @@ def test_a_text_with_too_many_secrets_is_replaced_by_its_size(text: str) -> None
 
 def test_a_write_with_too_many_secrets_is_rejected() -> None:
     redaction = REDACTION.of_write()
-    texts = ["password=x " * (MAX_SECRETS // 2)] * 100
+    texts = ["password=xyz " * (MAX_SECRETS // 2)] * 100
     with pytest.raises(TooManySecrets):
         [redaction.text(text) for text in texts]
     REDACTION.of_write().text(texts[0])

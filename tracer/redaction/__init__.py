@@ -2,7 +2,7 @@
 
 A `Redaction` finds secrets by the name of their key and by their form, in JSON and in other text,
 and leaves everything else unchanged. Recorders and stores use the same one, so text that is
-redacted twice stays the same.
+redacted twice stays the same. The table of the rules is `patterns.toml`.
 
 Public modules:
 
@@ -11,8 +11,10 @@ Public modules:
 
 from tracer.redaction.redactor import Redaction, standard_redaction
 from tracer.redaction.rules import SecretKeys, ValuePattern, configured_keys, configured_patterns
+from tracer.redaction.values import ANY_VALUE
 
 __all__ = [
+    "ANY_VALUE",
     "Redaction",
     "SecretKeys",
     "ValuePattern",

@@ -68,14 +68,12 @@ def text_size(event: BaseModel) -> int:
 
 def _texts(shape: BaseModel) -> list[str]:
     texts: list[str] = []
-    for name in _fields(type(shape)):
-        value = getattr(shape, name)
-        if value:
-            for each in value if isinstance(value, tuple) else (value,):
-                if isinstance(each, str):
-                    texts.append(each)
-                else:
-                    texts += _texts(each)
+
+    def collect(_: str, text: str) -> str:
+        texts.append(text)
+        return text
+
+    _changed(shape, collect)
     return texts
 
 

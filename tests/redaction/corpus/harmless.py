@@ -99,7 +99,7 @@ FALSE_FINDINGS = (
     *("locale/sk-SK-translation.json", "rk-very-long-kebab-case", "a task-management-system"),
     *('{"token":"hello","logprob":-0.25,"bytes":[104]}', '{"next_page_token": "CAUQAA"}'),
     *('{"continuation_token": "abc123"}', '{"token_id": 50256}', '{"api_key_id": "key_7"}'),
-    *("self.password = password", "token: Token", "token = next(tokens)", "key, secret = pair"),
+    *("self.password = password", "token: Token", "token = next(tokens)", "key, secret = pair()"),
     *("password = getpass()", "secret = secrets[0]", "async def login(token: str) -> None:"),
     *("The password is on the second page.", "token: the smallest unit that a model reads"),
     *("4111111111111111", "5901234123457", "4012888888881881 is an order", "0.4111111111111111"),

@@ -29,7 +29,9 @@ ALPHABETS = {
 }
 """The characters of each alphabet, by the letter that names it in recipes."""
 
-_FIELD = re.compile(r"\{([a-zA-Z])([0-9]+)(?:-([0-9]+))?\}|\{(uuid|json|basic|lines|card)\}")
+_FIELD = re.compile(
+    r"\{([a-zA-Z])([0-9]+)(?:-([0-9]+))?\}|\{(uuid|json|basic|lines|card|card_by_fours|amex)\}"
+)
 
 
 def _json(random: Random) -> str:
@@ -43,11 +45,22 @@ def _basic(random: Random) -> str:
     return base64.b64encode(made("{l5-9}:{A10-16}", random).encode()).decode()
 
 
-def _card(random: Random) -> str:
-    """Return a random card number of 16 digits with a valid check digit, ISO/IEC 7812-1."""
-    number = "4" + made("{d14}", random)
-    doubled = [sum(divmod(int(each) * (2 - at % 2), 10)) for at, each in enumerate(number)]
-    return number + str(-sum(doubled) % 10)
+def _card(beginning: str, length: int, random: Random) -> str:
+    """Return a random card number with a valid check digit, ISO/IEC 7812-1."""
+    number = beginning + made(f"{{d{length - len(beginning) - 1}}}", random)
+    digits = [int(each) for each in reversed(number)]
+    doubled = (sum(divmod(2 * each, 10)) for each in digits[::2])
+    return number + str(-(sum(doubled) + sum(digits[1::2])) % 10)
+
+
+def _by_fours(random: Random) -> str:
+    number = _card("4", 16, random)
+    return " ".join(number[at : at + 4] for at in range(0, 16, 4))
+
+
+def _amex(random: Random) -> str:
+    number = _card("37", 15, random)
+    return f"{number[:4]} {number[4:10]} {number[10:]}"
 
 
 _WHOLE: dict[str, Callable[[Random], str]] = {
@@ -55,7 +68,9 @@ _WHOLE: dict[str, Callable[[Random], str]] = {
     "json": _json,
     "basic": _basic,
     "lines": lambda random: "\n".join(made("{b64}", random) for _ in range(6)),
-    "card": _card,
+    "card": lambda random: _card("4", 16, random),
+    "card_by_fours": _by_fours,
+    "amex": _amex,
 }
 
 

@@ -44,7 +44,7 @@ KEY_SHAPES = (
     KeyShape("call", 'headers.set("Authorization", "Basic SECRET");', "{basic}"),
     KeyShape("assignment", "const apiKey = 'SECRET';"),
     KeyShape("environment of Python", 'os.environ["AUTH_TOKEN"] = "SECRET"'),
-    KeyShape("environment of Node", "process.env.CLIENT_SECRET = 'SECRET'"),
+    KeyShape("environment of Node", "process.env.SESSION_TOKEN = 'SECRET'"),
     KeyShape("PowerShell", '$password = "SECRET"', WORD),
     KeyShape("PGPASSWORD", "PGPASSWORD=SECRET psql -h db -U ann", WORD),
     KeyShape("MYSQL_PWD", "MYSQL_PWD=SECRET mysqldump shop > shop.sql", WORD),

@@ -26,7 +26,7 @@ class Masker:
 
     def __init__(self, pool: Pool) -> None:
         self.threads: set[int] = set()
-        found = ValuePattern("own_pattern", "secret-7", "", is_secret=self._note)
+        found = ValuePattern("own_pattern", "secret-7", is_secret=self._note)
         self.writer = postgres_writer(
             ProjectPool(pool), WriterOptions(redactor=WriteRedactor(Redaction(values=[found])))
         )

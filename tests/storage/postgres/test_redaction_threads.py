@@ -18,7 +18,7 @@ from tracer.storage.postgres.reader import PostgresReader
 async def test_text_full_of_secrets_is_stored_despite_a_short_store_timeout(pool: Pool) -> None:
     """This text took 2.7 seconds of processor time, more than the timeout of a second."""
     started = next(each for each in sample_run().events if isinstance(each, PlanStarted))
-    text = "password=x " * (3_000_000 // 11)
+    text = "password=xyz " * (3_000_000 // 13)
     project = ProjectPool(pool)
     writer = postgres_writer(project, WriterOptions(write_seconds=1.0))
 

@@ -1,0 +1,235 @@
+"""Find the value of a secret key in a text, and decide whether it is a secret.
+
+The text may be JSON, code, configuration, a header, a URL, a command line, XML, SQL or prose.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tracer.records.masks import MASK, mask
+from tracer.redaction.edits import Edit
+from tracer.redaction.rules import PLACES, SecretKeys, words_of
+from tracer.redaction.rules import TEXT as _TEXT
+
+_HEADERS = ("authorization", "cookie")
+"""Keys that may be headers, whose values contain spaces."""
+
+
+ANY_VALUE = "0" * 16
+"""Stands for a value that is no text, such as a list."""
+
+
+class Key(NamedTuple):
+    """A secret key in a text."""
+
+    start: int
+    name: str
+    rule: str
+    keys: SecretKeys
+
+
+def secret_value(
+    text: str, start: int, end: int, keys: SecretKeys, name: str | None = None
+) -> Edit | None:
+    """Return the edit that masks the value of a key.
+
+    Returns None if the key is not secret, or if its value cannot be a secret.
+
+    Args:
+        text: The text.
+        start: The start of the key.
+        end: The end of the key.
+        keys: The names of secret keys.
+        name: The key, if the text has it with escapes.
+    """
+    name = text[start:end] if name is None else name
+    rule = keys.rule_of(name)
+    if rule is None:
+        return None
+    key = Key(start, name, rule, keys)
+    if assigned := _TEXT["assigned"].match(text, end):
+        return _assigned_value(text, key, assigned)
+    before = text[max(0, start - _BEFORE) : start]
+    for place in PLACES:
+        after = place["after"].match(text, end)
+        if after is not None and place["before"].search(before) and place["key"].match(name):
+            groups = after.groupdict()
+            if groups.get("content"):
+                edit = _edit(text, *after.span("content"), key, is_quoted=True)
+            else:
+                edit = _value_at(text, after.end(), key, quote=groups.get("quote"))
+            if edit is not None and place["value"].match(text, edit.start, edit.end):
+                return edit
+    return None
+
+
+_BEFORE = 90
+"""How many characters before a key are examined."""
+
+# --- Where the value is: after a sign.
+
+
+def _assigned_value(text: str, key: Key, assigned: re.Match[str]) -> Edit | None:
+    quote, before, sign, after = assigned.group("quote", "before", "sign", "after")
+    at = assigned.end()
+    if sign == ":" and quote is None:
+        if typed := _TEXT["typed"].match(text, at):
+            at = typed.end()
+        elif before and "?" in text[max(0, key.start - 60) : key.start]:
+            return None  # a conditional expression: `x ? token : other`
+    opening = _TEXT["opening"].match(text, at)
+    if opening is None and ("\n" in after or (sign in ("==", "===", "=>") and quote is None)):
+        return None
+    if opening is not None and quote is None:
+        is_around = text[max(0, key.start - 1) : key.start] == opening[1][-1]
+        if is_around or _TEXT["after_string"].match(text, opening.end()):
+            return None  # the quote ends the string that holds the key
+    return _value_at(text, at, key, quote=quote, sign=f"{before[:1]}{sign}")
+
+
+def _value_at(
+    text: str, at: int, key: Key, *, quote: str | None = None, sign: str = ""
+) -> Edit | None:
+    """Return the edit for the value that starts at `at`; None if it cannot be a secret.
+
+    Args:
+        text: The text.
+        at: The start of the value.
+        key: The key.
+        quote: The quote after the key, which JSON has; None: the key has none.
+        sign: The sign between key and value.
+    """
+    if text.startswith(MASK, at):
+        return None
+    if opening := _TEXT["opening"].match(text, at):
+        end = _end_of_string(text, opening.end(), opening[1])
+        is_compared = "==" in sign or opening[1][-1] == "`"
+        if is_compared and _TEXT["words"].fullmatch(text, opening.end(), end):
+            return None
+        return _edit(text, opening.end(), end, key, is_quoted=True)
+    if quote is None:
+        if header := key.rule in _HEADERS and _TEXT[key.rule].match(text, at):
+            return _edit(text, *header.span(), key)
+        value = _TEXT["bare"].match(text, at)
+        if value is None or _is_code_or_prose(text, value, key, sign):
+            return None
+        return _edit(text, *value.span(), key)
+    if text[at : at + 1] in ("{", "["):
+        return _structure(text, at, key, quote)
+    if value := _TEXT["bare_in_json"].match(text, at):
+        edit = _edit(text, *value.span(), key)
+        return edit and edit._replace(replacement=f"{quote}{edit.replacement}{quote}")
+    return None
+
+
+# --- Whether the value is a secret.
+
+_LEAST = 3
+"""The length of the shortest secret without quotes. Shorter names are usual in minified code."""
+
+_FILLERS = frozenset("your my the a an some".split())
+
+
+def _edit(text: str, start: int, end: int, key: Key, *, is_quoted: bool = False) -> Edit | None:
+    """Return the edit that masks a value; None if the value is harmless."""
+    value = text[start:end]
+    if is_harmless(value, key.name, is_quoted=is_quoted):
+        return None
+    if key.keys.rule_of(key.name, value) is None:
+        return None
+    if key.rule == "token" and (
+        (value.isdecimal() and len(value) < 8)
+        or _TEXT["log_prob_after"].match(text, end)
+        or _TEXT["log_prob_before"].search(text[max(0, key.start - 60) : key.start])
+    ):
+        return None
+    return Edit(start, end, mask(key.rule))
+
+
+def is_harmless(value: str, key: str, *, is_quoted: bool = True) -> bool:
+    """Return whether the value of a secret key is a placeholder, or repeats words of the key."""
+    is_mask = value.startswith(MASK) and value.endswith("]")
+    if is_mask or not any(map(str.isalnum, value)):
+        return True
+    if _TEXT["placeholder"].fullmatch(value):
+        return True
+    if not is_quoted and _TEXT["no_secret"].match(value):
+        return True
+    if len(value) > 200 or not _TEXT["words"].fullmatch(value):
+        return False
+    words = set(words_of(value).split("_")) - _FILLERS
+    if words <= set(words_of(key).split("_")):
+        return True
+    return " " in value and any(word in value.lower() for word in words_of(key).split("_"))
+
+
+def _is_code_or_prose(text: str, value: re.Match[str], key: Key, sign: str) -> bool:
+    """Return whether a value without quotes is an expression of code, or begins a sentence."""
+    found, end = value[0], value.end()
+    if len(found) < _LEAST or (found.startswith("$") and text[end : end + 1] in ("{", "(")):
+        return True
+    is_prose = ":" in sign and _TEXT["prose_after"].match(text, end)
+    if is_prose and (len(found) < 6 or _TEXT["words"].fullmatch(found)):
+        return True
+    if not _TEXT["identifier"].fullmatch(found):
+        return False
+    last = re.split(r"\W+", found.rstrip("!?"))[-1]
+    if key.keys.rule_of(last) is not None:
+        return True
+    is_type = ":" in sign and (
+        _TEXT["camel_case"].fullmatch(found) or _TEXT["type_after"].match(text, end)
+    )
+    # In code, signs have spaces around them: `token = node.next`.
+    return bool(is_prose or is_type or (last != found and sign != "="))
+
+
+# --- Strings, objects and arrays.
+
+_SCHEMA_CHARACTERS = 4000
+"""How many characters of an object are examined to find out whether it is a JSON Schema."""
+
+
+def _structure(text: str, at: int, key: Key, quote: str) -> Edit | None:
+    """Return the edit for an object or array. Of a JSON Schema, only the default is masked."""
+    is_empty = not text[at + 1 : at + 40].strip(" \r\n\t]}")
+    if is_empty or key.keys.rule_of(key.name, ANY_VALUE) is None:
+        return None
+    if _TEXT["schema"].search(text, at, at + _SCHEMA_CHARACTERS):
+        end = _end_of_structure(text[: at + _SCHEMA_CHARACTERS], at, quote)
+        default = _TEXT["default"].search(text, at, end)
+        return default and _value_at(text, default.end(), key, quote=default[1])
+    return Edit(at, _end_of_structure(text, at, quote), f"{quote}{mask(key.rule)}{quote}")
+
+
+def _end_of_string(text: str, start: int, opening: str) -> int:
+    """Return the end of the string that starts at `start`. The string may be JSON inside JSON."""
+    slashes, quote = len(opening) - 1, opening[-1]
+    for match in _TEXT["quotes"].finditer(text, start):
+        before = len(match[1] or "")
+        if match[2] != quote:
+            continue
+        if before < slashes:
+            return match.start()  # the surrounding string ends
+        if before % (2 * slashes + 2) == slashes:
+            return match.end() - 1 - slashes
+    return len(text)
+
+
+def _end_of_structure(text: str, start: int, key_quote: str) -> int:
+    """Return the end of the object or array that starts at `start`."""
+    slashes, open_quote, depth = len(key_quote) - 1, "", 0
+    for match in _TEXT["quotes_or_brackets"].finditer(text, start):
+        quote = match[2]
+        if quote is not None:
+            before = len(match[1] or "")
+            if before < slashes:
+                return match.start()
+            if before % (2 * slashes + 2) == slashes and quote == (open_quote or quote):
+                open_quote = "" if open_quote else quote
+        elif not open_quote and match[0] in "[]{}":
+            depth += 1 if match[0] in "[{" else -1
+            if depth == 0:
+                return match.end()
+    return len(text)
