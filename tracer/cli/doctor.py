@@ -144,8 +144,8 @@ class Examination:
     async def _elsewhere(self) -> str:
         """Return what to do if no Tracer server answers at the address."""
         parts = urlsplit(self.url)
-        of_host = f"{parts.scheme}://{parts.hostname}:{urlsplit(LOCAL_SERVER).port}"
-        for url in dict.fromkeys((f"{parts.scheme}://{parts.netloc}", of_host, LOCAL_SERVER)):
+        candidates = (_at(self.url, parts.port), _at(self.url, _port(LOCAL_SERVER)), LOCAL_SERVER)
+        for url in dict.fromkeys(candidates):
             if await self._listener(url) == "Tracer":
                 return f"A Tracer server answers at {url}: set TRACER_URL={url}."
         if await self._listener(self.url) == "gRPC":
@@ -154,14 +154,12 @@ class Examination:
 
     async def _list_ports(self) -> None:
         """Report what listens on the ports that are often confused."""
-        parts = urlsplit(self.url)
         ports = tuple(dict.fromkeys((_port(self.url), GRPC_PORT, COLLECTOR_PORT)))
-        urls = [f"{parts.scheme}://{parts.hostname}:{port}" for port in ports]
-        heard = await asyncio.gather(*map(self._listener, urls))
+        heard = await asyncio.gather(*(self._listener(_at(self.url, port)) for port in ports))
         listed = ", ".join(
             f"{port} {name or 'nothing'}" for port, name in zip(ports, heard, strict=True)
         )
-        self.find("ports", Status.OK, f"{parts.hostname} has {listed}.")
+        self.find("ports", Status.OK, f"{urlsplit(self.url).hostname} has {listed}.")
 
     async def _listener(self, url: str) -> str | None:
         """Return what listens at an address; None if nothing does."""
@@ -172,8 +170,8 @@ class Examination:
             return None
         return "gRPC" if await speaks_grpc(url) else "unknown"
 
-    async def _check_key(self, check: str, key: str | None, source: str) -> bool:
-        """Check what a key allows. Return whether it may record."""
+    async def _check_key(self, check: str, key: str | None, source: str) -> None:
+        """Check what a key allows, and remember it."""
         answer, _ = await self._request("GET", f"{self.url}/api/sign-in", key=key)
         caller = _json(answer)
         if "scopes" not in caller:
@@ -183,18 +181,17 @@ class Examination:
                 message = f"The server requires one of its keys, and {source} {state}."
                 fix = f"Set a key of the server. {_RECORD}"
             self.find(check, Status.PROBLEM, message, fix)
-            return False
+            return
         self.callers[key] = caller
         if caller["keyId"] is None:
             self.find(check, Status.OK, "The server requires no key.")
-            return True
+            return
         scopes = ", ".join(caller["scopes"])
         message = f"`{caller['keyName']}` of the project `{caller['project']}` may {scopes}."
-        if not self._may(key, "record"):
+        if self._may(key, "record"):
+            self.find(check, Status.OK, message)
+        else:
             self.find(check, Status.PROBLEM, message, f"It cannot record. {_RECORD}")
-            return False
-        self.find(check, Status.OK, message)
-        return True
 
     def _may(self, key: str | None, scope: str) -> bool:
         return bool({scope, "admin"} & set(self.callers.get(key, {}).get("scopes", ())))
@@ -428,6 +425,13 @@ async def speaks_grpc(url: str) -> bool:
 
 def _port(url: str) -> int:
     return int(address_of(url).rpartition(":")[2])
+
+
+def _at(url: str, port: int | None) -> str:
+    """Return the address of another port of the same host."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
 
 
 def _skip(finding: Finding) -> None:
