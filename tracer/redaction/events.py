@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from tracer.records.masks import WHOLE_TEXTS
+from tracer.records.masks import PAYLOAD_TEXTS, WHOLE_TEXTS, PayloadPolicy, stored_payload
 from tracer.redaction.redactor import Redaction
 
 # --- Redact events before they reach the spool, the network or a store.
@@ -30,23 +30,29 @@ TextChange = Callable[[str, str], str]
 """A function that gets the name and the text of a field, and returns the text to store."""
 
 
-def masking(redaction: Redaction) -> TextChange:
-    """Return a function that masks secrets in the text of an event's field."""
+def masking(redaction: Redaction, policy: PayloadPolicy = PayloadPolicy.KEEP) -> TextChange:
+    """Return a function that masks secrets in the text of an event's field, and shortens it."""
 
     def masked(name: str, text: str) -> str:
-        if name in WHOLE_TEXTS:
-            return redaction.text(text)
-        redacted = redaction.value(text)
-        return _MASKED_CODE if name in _CODES and redacted != text else redacted
+        if name not in WHOLE_TEXTS:
+            redacted = redaction.value(text)
+            return _MASKED_CODE if name in _CODES and redacted != text else redacted
+        redacted = redaction.text(text)
+        return stored_payload(redacted, policy) if name in PAYLOAD_TEXTS else redacted
 
     return masked
 
 
-def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
-    """Return events with secrets masked. If no event contains a secret, return `events` itself."""
-    if not may_hold_secret(events, redaction):
+def redacted_events(
+    events: Sequence[E], redaction: Redaction, policy: PayloadPolicy = PayloadPolicy.KEEP
+) -> Sequence[E]:
+    """Return events with secrets masked, and payloads shortened by a project's policy.
+
+    If no event contains a secret and the policy keeps payloads, return `events` itself.
+    """
+    if policy is PayloadPolicy.KEEP and not may_hold_secret(events, redaction):
         return events
-    change = masking(redaction)
+    change = masking(redaction, policy)
     return [redact_event(event, change) for event in events]
 
 

@@ -238,8 +238,8 @@ class _Reading:
                 continue
             kind = token.lastindex
             if kind == _NUMBER:
-                if edit := self._number(token[0], start, level):
-                    self._add(edits, edit)
+                if self._rules.own and (found := self.edits(token[0], level)):
+                    self._add(edits, Edit(start, end, f'"{found[0].replacement}"'))
             elif kind is not None:
                 raw, start = token[1], token.start(1)
                 value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
@@ -250,14 +250,6 @@ class _Reading:
                         self._add(edits, named)
                         skipped = named[:2]
         return edits
-
-    def _number(self, number: str, start: int, level: int) -> Edit | None:
-        """Return the edit for a number that a configured pattern matches."""
-        forms = [number, number[:-2]] if number.endswith(".0") else [number]
-        for form in forms if self._rules.own else ():
-            if edits := self.edits(form, level):
-                return Edit(start, start + len(number), f'"{edits[0].replacement}"')
-        return None
 
 
 def _key_around(text: str, start: int, end: int, removed: list[int]) -> tuple[int, int]:

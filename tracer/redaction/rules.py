@@ -81,11 +81,17 @@ def _compiled(expression: str) -> re.Pattern[str]:
 TEXT = {name: _compiled(expression) for name, expression in _table()["text"].items()}
 """The regular expressions of the table that describe how texts are written."""
 
-PLACES = [
-    {part: _compiled(place.get(part, "")) for part in ("before", "key", "after", "value")}
-    for place in _table()["place"]
-]
+
+def _rows(name: str, parts: str) -> list[dict[str, re.Pattern[str]]]:
+    rows = _table()[name]
+    return [{part: _compiled(row.get(part, "")) for part in parts.split()} for row in rows]
+
+
+PLACES = _rows("place", "before key after value")
 """The places of the table where the value of a key may be."""
+
+HARMLESS = _rows("harmless_value", "how rule value after before")
+"""The values of secret keys that are harmless, by the table."""
 
 
 # --- Recognize keys whose values are secret, such as `password`.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tracer.records.masks import MASK, mask
 from tracer.redaction.edits import Edit
-from tracer.redaction.rules import PLACES, SecretKeys, words_of
+from tracer.redaction.rules import HARMLESS, PLACES, SecretKeys, words_of
 from tracer.redaction.rules import TEXT as _TEXT
 
 _HEADERS = ("authorization", "cookie")
@@ -57,7 +57,7 @@ def secret_value(
         if after is not None and place["before"].search(before) and place["key"].match(name):
             groups = after.groupdict()
             if groups.get("content"):
-                edit = _edit(text, *after.span("content"), key, is_quoted=True)
+                edit = _edit(text, *after.span("content"), key, "content")
             else:
                 edit = _value_at(text, after.end(), key, quote=groups.get("quote"))
             if edit is not None and place["value"].match(text, edit.start, edit.end):
@@ -105,84 +105,56 @@ def _value_at(
         return None
     if opening := _TEXT["opening"].match(text, at):
         end = _end_of_string(text, opening.end(), opening[1])
-        is_compared = "==" in sign or opening[1][-1] == "`"
-        if is_compared and _TEXT["words"].fullmatch(text, opening.end(), end):
-            return None
-        return _edit(text, opening.end(), end, key, is_quoted=True)
+        return _edit(text, opening.end(), end, key, f"{sign}{opening[1]}")
     if quote is None:
         if header := key.rule in _HEADERS and _TEXT[key.rule].match(text, at):
-            return _edit(text, *header.span(), key)
+            return _edit(text, *header.span(), key, "header")
         value = _TEXT["bare"].match(text, at)
-        if value is None or _is_code_or_prose(text, value, key, sign):
-            return None
-        return _edit(text, *value.span(), key)
+        return value and _edit(text, *value.span(), key, f"{sign}bare")
     if text[at : at + 1] in ("{", "["):
         return _structure(text, at, key, quote)
     if value := _TEXT["bare_in_json"].match(text, at):
-        edit = _edit(text, *value.span(), key)
+        edit = _edit(text, *value.span(), key, "json")
         return edit and edit._replace(replacement=f"{quote}{edit.replacement}{quote}")
     return None
 
 
 # --- Whether the value is a secret.
 
-_LEAST = 3
-"""The length of the shortest secret without quotes. Shorter names are usual in minified code."""
-
 _FILLERS = frozenset("your my the a an some".split())
 
 
-def _edit(text: str, start: int, end: int, key: Key, *, is_quoted: bool = False) -> Edit | None:
+def _edit(text: str, start: int, end: int, key: Key, how: str) -> Edit | None:
     """Return the edit that masks a value; None if the value is harmless."""
-    value = text[start:end]
-    if is_harmless(value, key.name, is_quoted=is_quoted):
+    value, before = text[start:end], text[max(0, key.start - _BEFORE) : key.start]
+    if key.keys.rule_of(key.name, value) is None or is_harmless(value, key.name):
         return None
-    if key.keys.rule_of(key.name, value) is None:
-        return None
-    if key.rule == "token" and (
-        (value.isdecimal() and len(value) < 8)
-        or _TEXT["log_prob_after"].match(text, end)
-        or _TEXT["log_prob_before"].search(text[max(0, key.start - 60) : key.start])
-    ):
-        return None
+    for harmless in HARMLESS:
+        if (
+            harmless["how"].search(how)
+            and harmless["rule"].match(key.rule)
+            and harmless["value"].fullmatch(value)
+            and harmless["after"].match(text, end)
+            and harmless["before"].search(before)
+        ):
+            return None
+    # A name of code that is itself the name of a secret repeats words of the key.
+    if how.endswith("bare") and _TEXT["identifier"].fullmatch(value):
+        last = re.split(r"\W+", value.rstrip("!?"))[-1]
+        return None if key.keys.rule_of(last) else Edit(start, end, mask(key.rule))
     return Edit(start, end, mask(key.rule))
 
 
-def is_harmless(value: str, key: str, *, is_quoted: bool = True) -> bool:
+def is_harmless(value: str, key: str) -> bool:
     """Return whether the value of a secret key is a placeholder, or repeats words of the key."""
-    is_mask = value.startswith(MASK) and value.endswith("]")
-    if is_mask or not any(map(str.isalnum, value)):
-        return True
-    if _TEXT["placeholder"].fullmatch(value):
-        return True
-    if not is_quoted and _TEXT["no_secret"].match(value):
+    if not any(map(str.isalnum, value)) or _TEXT["placeholder"].fullmatch(value):
         return True
     if len(value) > 200 or not _TEXT["words"].fullmatch(value):
         return False
-    words = set(words_of(value).split("_")) - _FILLERS
-    if words <= set(words_of(key).split("_")):
+    words, words_of_key = words_of(value).split("_"), words_of(key).split("_")
+    if set(words) - _FILLERS <= set(words_of_key):
         return True
-    return " " in value and any(word in value.lower() for word in words_of(key).split("_"))
-
-
-def _is_code_or_prose(text: str, value: re.Match[str], key: Key, sign: str) -> bool:
-    """Return whether a value without quotes is an expression of code, or begins a sentence."""
-    found, end = value[0], value.end()
-    if len(found) < _LEAST or (found.startswith("$") and text[end : end + 1] in ("{", "(")):
-        return True
-    is_prose = ":" in sign and _TEXT["prose_after"].match(text, end)
-    if is_prose and (len(found) < 6 or _TEXT["words"].fullmatch(found)):
-        return True
-    if not _TEXT["identifier"].fullmatch(found):
-        return False
-    last = re.split(r"\W+", found.rstrip("!?"))[-1]
-    if key.keys.rule_of(last) is not None:
-        return True
-    is_type = ":" in sign and (
-        _TEXT["camel_case"].fullmatch(found) or _TEXT["type_after"].match(text, end)
-    )
-    # In code, signs have spaces around them: `token = node.next`.
-    return bool(is_prose or is_type or (last != found and sign != "="))
+    return " " in value and any(word in value.lower() for word in words_of_key)
 
 
 # --- Strings, objects and arrays.

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
-from tracer.records.masks import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
+from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import TraceSpans
 from tracer.redaction import Redaction, standard_redaction
-from tracer.redaction.events import TextChange, masking, may_hold_secret, redact_event
+from tracer.redaction.events import redacted_events
 from tracer.text import storable
 
 
@@ -37,10 +37,7 @@ class WriteRedactor:
         Raises:
             TooManySecrets: The events contain more secrets than are masked in one write.
         """
-        if policy is PayloadPolicy.KEEP and not may_hold_secret(events, self._redaction):
-            return list(events)
-        change = _change(self._redaction.of_write(), policy)
-        return [redact_event(event, change) for event in events]
+        return list(redacted_events(events, self._redaction.of_write(), policy))
 
     def traces(
         self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP
@@ -87,15 +84,3 @@ def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPoli
 
     message = redact_spans(trace.message, redaction, policy)
     return trace if message is trace.message else replace(trace, message=message)
-
-
-def _change(redaction: Redaction, policy: PayloadPolicy) -> TextChange:
-    masked = masking(redaction)
-    if policy is PayloadPolicy.KEEP:
-        return masked
-
-    def redacted(name: str, text: str) -> str:
-        text = masked(name, text)
-        return stored_payload(text, policy) if name in PAYLOAD_TEXTS else text
-
-    return redacted
