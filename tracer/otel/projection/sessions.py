@@ -20,14 +20,21 @@ All results depend only on the set of parts, not on the order of their arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
 from typing import Any
 
 from tracer.otel.dialects import DIALECTS
-from tracer.otel.dialects.dialect import Role, SlimSpan, SpanFacts, cut_circles, synthetic_span
+from tracer.otel.dialects.dialect import (
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    cut_circles,
+    synthetic_span,
+)
 from tracer.otel.dialects.session import Name, Opening, Session, SessionParts, Sign
 from tracer.records.spans import SPAN_ID_BYTES, STATUS_ERROR, LogRecord
 
@@ -92,15 +99,18 @@ class _Work:
         return next((value for value in found if value is not None), None)
 
 
-def complete_sessions(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
+def complete_sessions(
+    spans: list[SlimSpan], logs: list[LogRecord], dialects: Iterable[Dialect] = DIALECTS
+) -> list[SlimSpan]:
     """Return the spans of a run with those that were made, sorted by start and id.
 
     Args:
         spans: The spans of the run, sorted by start and id.
         logs: The log records of the run, sorted by time.
+        dialects: The dialects whose sessions are completed.
     """
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
-    for dialect in DIALECTS:
+    for dialect in dialects:
         if dialect.session is None or not any(map(dialect.claims, scopes)):
             continue
         parts = SessionParts(
@@ -179,7 +189,7 @@ class _Completion:
                 loose.append(sign)
             if sign.agent:
                 groups.setdefault(self._roots.of(Role.AGENT, sign.agent[0]), [])
-                for name in sign.agent:
+                for name in sign.agent if _begin(sign) else ():
                     self._mentions.setdefault(name, []).append(_begin(sign))
         members = self._roots.members()
         for root, group in groups.items():
