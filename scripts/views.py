@@ -18,7 +18,7 @@ OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 NOT_SHOWN = {
     *("revision", "digest", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
-    *("summed_revision", "is_summed"),
+    *("summed_revision", "is_summed", "open_at", "left_open_at"),
 }
 """Fields of records that belong to the program."""
 

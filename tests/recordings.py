@@ -12,7 +12,7 @@ from tracer.lineage import PAYLOAD_FIELDS, TreeRows, build_tree
 from tracer.lineage.diff import digest_of
 from tracer.lineage.tree import PlanNode
 from tracer.otel.projection import totals_of
-from tracer.records import Kind, Run
+from tracer.records import Kind, Run, Status
 from tracer.records.events import Event
 from tracer.records.merge import RULES, Reduced, merge_records, partial_records
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, ThinkActRecord
@@ -31,6 +31,13 @@ def run_from(merged: Reduced, run_id: UUID, recorded_at: datetime = RECORDED_AT)
     }
     root = parts[Kind.PLAN].get(run_id, {})
     fields = {name: root[name] for name in FROM_ROOT_PLAN if name in root}
+    if fields.get("status", Status.UNKNOWN).is_ending:  # sub-plans may still run, or end later
+        plans = parts[Kind.PLAN].values()
+        if any(plan.get("status") is Status.RUNNING for plan in plans):
+            fields |= {"status": Status.RUNNING, "finished_at": None, "reason": None}
+        else:
+            ends = [end for plan in plans if (end := plan.get("finished_at")) is not None]
+            fields["finished_at"] = max(ends, default=None)
     fields |= totals_of(parts) | merged[Kind.RUN].get((run_id, run_id), {})
     return Run(**fields, root_plan_id=run_id, recorded_at=recorded_at)
 

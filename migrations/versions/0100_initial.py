@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0106"
+revision = "0107"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -88,6 +88,8 @@ CREATE TABLE run (
     follows_keys text[],
     prompt_sequence bigint,
     prompt_number bigint,
+    open_at timestamptz,
+    left_open_at timestamptz,
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -121,6 +123,7 @@ CREATE INDEX run_open
         project_id,
         (CASE WHEN started_at IS NOT NULL THEN started_at ELSE recorded_at END), root_plan_id)
     WHERE deleted_at IS NULL AND status < 'cancelled';
+CREATE INDEX run_open_below_root ON run (open_at) WHERE open_at IS NOT NULL;
 CREATE INDEX run_to_purge
     ON run (project_id, root_plan_id) WHERE deleted_at IS NOT NULL AND swept_at IS NULL;
 CREATE INDEX run_to_settle ON run (settle_at) WHERE settle_at IS NOT NULL;

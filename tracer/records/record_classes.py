@@ -163,8 +163,7 @@ class Run(Record, Totals):
     unread_scopes: list[str] = Field(default_factory=list)
     """The instrumentation scopes of these spans, sorted; at most ten."""
     follows_keys: list[str] = Field(default_factory=list)
-    """The ids of calls of other runs that it executes, answers or follows, or of their agents; at
-    most a hundred."""
+    """The ids of calls or agents of other runs that it executes or follows; at most 100."""
     prompt_sequence: Int64 | None = None
     """The emitter's number of the event that started the run, among the events of its session."""
     prompt_number: Int64 | None = None
@@ -331,8 +330,7 @@ class ActToolInfo(Record, Outcome, Shifted, Inferred):
     agent_key: str | None = None
     """The emitter's id of the agent that the call set to work."""
     agent_end_sequence: Int64 | None = None
-    """The emitter's number of the event that reported the end of this agent, if it worked in the
-    background."""
+    """The emitter's number of the event with which this agent ended in the background."""
 
 
 RECORDS: dict[Kind, type[Any]] = {

@@ -170,6 +170,7 @@
             false)::int AS failed_calls
     )
     UPDATE run SET revision = locked.revision,
+        open_at = CASE WHEN run.open_at IS NOT NULL THEN $2::timestamptz END,
         tool_calls = run.tool_calls + coalesce(more_changed_act_tool_info.tool_calls, 0),
         failed_calls = run.failed_calls + coalesce(more_changed_act_tool_info.failed_calls, 0)
     FROM locked LEFT JOIN
@@ -362,8 +363,8 @@ SELECT CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END AS 
     octet_length(result)) END AS "result_bytes", coalesce(octet_length(result) > 2048,
     false) AS "result_truncated" FROM agent_execution_record,
     LATERAL (SELECT CASE WHEN agent_execution_record.status IN ('pending', 'running') THEN (
-        SELECT recorder.abandoned_at FROM run AS its_run
-        JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+        SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
+        LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
             AND recorder.root_plan_id = its_run.root_plan_id
             AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN
                 coalesce(agent_execution_record.recorder_id,
@@ -427,8 +428,8 @@ FROM (
     FROM (
         SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
             CASE WHEN act_tool_info.status IN ('pending', 'running') THEN (
-        SELECT recorder.abandoned_at FROM run AS its_run
-        JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+        SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
+        LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
             AND recorder.root_plan_id = its_run.root_plan_id
             AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN
                 coalesce(act_tool_info.recorder_id,

@@ -349,7 +349,10 @@ def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
     locked = f"({_OPEN}) AS locked" if apart else "locked"
     parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
     parts += [_changed(kind, f"${number}", locked) for number, kind in enumerate(kinds, 5)]
-    new = {"revision": "locked.revision"}
+    new = {
+        "revision": "locked.revision",
+        "open_at": "CASE WHEN run.open_at IS NOT NULL THEN $2::timestamptz END",
+    }
     joined = ""
     if Kind.PLAN in kinds:
         joined += f""" LEFT JOIN {_name(Kind.PLAN)} AS root
@@ -438,6 +441,38 @@ MERGE = {
 """The statement of each combination of kinds, on one Postgres and on Citus."""
 
 
+SETTLE_OPEN = """
+UPDATE run SET
+    status = CASE WHEN plans.is_shown_open THEN 'running' ELSE plans.status END,
+    reason = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.reason END,
+    finished_at = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.finished_at END,
+    open_at = CASE WHEN plans.is_open THEN coalesce($2::timestamptz, run.open_at) END,
+    left_open_at = CASE WHEN plans.is_open THEN run.left_open_at END
+FROM (
+    SELECT root.root_plan_id, root.status, root.reason, max(plan.finished_at) AS finished_at,
+        bool_or(plan.status = 'running') AS is_open,
+        bool_or(plan.status = 'running' AND its_run.left_open_at IS NULL) AS is_shown_open
+    FROM plan_execution_record AS root
+    JOIN plan_execution_record AS plan
+        ON plan.project_id = root.project_id AND plan.root_plan_id = root.root_plan_id
+    JOIN run AS its_run
+        ON its_run.project_id = root.project_id AND its_run.root_plan_id = root.root_plan_id
+    WHERE root.project_id = $1 AND root.root_plan_id = ANY($3::uuid[])
+        AND root.plan_id = root.root_plan_id AND root.status >= 'cancelled'
+    GROUP BY root.root_plan_id, root.status, root.reason
+) AS plans
+WHERE run.project_id = $1 AND run.root_plan_id = plans.root_plan_id
+    AND run.root_plan_id = ANY($3::uuid[]) AND run.source = 'events' AND run.deleted_at IS NULL"""
+"""Set the status and the end of the runs $3 whose root plans have ended, according to their
+sub-plans. $2 is the time of the latest record; null leaves it."""
+
+
+def _may_settle(key: Key, fields: Fields) -> bool:
+    """Return whether a plan's record may change the status of a run whose root plan has ended."""
+    is_running_root = key[0] == key[1] and fields.get("status") is Status.RUNNING
+    return bool(fields) and not is_running_root
+
+
 Heartbeats = Callable[[Iterable[Event]], list[Statement]]
 
 
@@ -517,6 +552,8 @@ class EventRows:
             values = [project_id, now, growth, sorted(runs), *rows.values()]
             merging.append((MERGE[tuple(rows), apart], values))
             growth = 0
+        if any(_may_settle(*plan) for plan in records[Kind.PLAN].items()):
+            merging.append((SETTLE_OPEN, [project_id, now, sorted(runs)]))
         statements = [*locking, *merging, *more]
         answers = await retry_on_conflict(executed, self._project, statements)
         return {run_id for (run_id,) in answers[len(locking)]}

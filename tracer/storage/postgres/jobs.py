@@ -13,7 +13,7 @@ from tracer.errors import TooBusy
 from tracer.logs import get_logger
 from tracer.records import LeaseTerms
 from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
-from tracer.storage.postgres.leases import mark_recorders
+from tracer.storage.postgres.leases import mark_left_runs, mark_recorders
 from tracer.storage.postgres.pool import Pool, pooled_connection, store_errors
 from tracer.storage.postgres.projection import Reprojection, count_projectors
 from tracer.storage.postgres.projects import (
@@ -226,8 +226,9 @@ class Reaper(PeriodicJob):
         """
         moment = self._clock and self._clock()
         with store_errors():
-            async for changed in mark_recorders(self._pool, self._terms, moment):
-                self._on_written(changed)
+            for mark in (mark_recorders, mark_left_runs):
+                async for changed in mark(self._pool, self._terms, moment):
+                    self._on_written(changed)
 
 
 # --- The background job that projects the runs of older versions again. Every server runs one.

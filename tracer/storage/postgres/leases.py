@@ -15,6 +15,7 @@ from tracer.records import MAX_DELAY, Kind, Lease, LeaseTerms
 from tracer.records.events import Event
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import is_spread_by
+from tracer.storage.postgres.event_rows import SETTLE_OPEN
 from tracer.storage.postgres.pool import Pool, PoolConnection, SyncConnection, pooled_connection
 from tracer.storage.postgres.run_tables import is_unfinished, whose
 from tracer.storage.postgres.session import ProjectPool, Statement, in_project
@@ -150,6 +151,36 @@ UPDATE run SET revision = run.revision + 1
 FROM unnest($1::integer[], $2::uuid[]) AS incoming (project_id, root_plan_id)
 WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id"""
 
+_DEAD_PART = """FROM recorder_run AS part WHERE part.project_id = run.project_id
+        AND part.root_plan_id = run.root_plan_id AND part.abandoned_at IS NOT NULL"""
+
+_IS_LEFT = f"""(greatest(run.open_at, (SELECT since FROM lease_check)) + $2::interval <= $1
+    OR EXISTS (SELECT {_DEAD_PART}))"""
+
+FIND_LEFT = f"""
+SELECT project_id, root_plan_id FROM run
+WHERE open_at IS NOT NULL AND deleted_at IS NULL AND (left_open_at IS NOT NULL) <> {_IS_LEFT}
+LIMIT $3"""
+"""Find at most $3 runs with an open sub-plan below an ended root plan whose mark is outdated. A run
+counts as left if nothing was written for $2 at the time $1, or if a recorder of it is dead."""
+
+MARK_LEFT = f"""
+UPDATE run SET left_open_at = CASE WHEN run.left_open_at IS NULL
+    THEN coalesce((SELECT min(part.abandoned_at) {_DEAD_PART}), run.open_at + $2::interval) END,
+    revision = run.revision + 1
+WHERE project_id = $3 AND root_plan_id = $4 AND open_at IS NOT NULL AND deleted_at IS NULL
+    AND (left_open_at IS NOT NULL) <> {_IS_LEFT}
+RETURNING root_plan_id"""
+
+RAISE_OPEN = {
+    kind: f"""
+    UPDATE {TABLES[kind]} AS stored SET revision = run.revision FROM run
+    WHERE run.project_id = $1 AND run.root_plan_id = $2 AND stored.project_id = $1
+        AND stored.root_plan_id = $2 AND stored.{ALWAYS} AND {is_unfinished("stored")}"""
+    for kind in RECORDS
+}
+"""Raise the revisions of the unfinished records of a run to that of the run."""
+
 FORGET_RUNS = f"""
 DELETE FROM recorder_run AS part USING {_INCOMING}
 WHERE part.recorder_id = incoming.recorder_id
@@ -277,6 +308,37 @@ async def mark_recorders(
                 yield changed
     async with pooled_connection(pool) as connection:
         await _execute(connection, FORGET_LEASES, [now])
+
+
+async def mark_left_runs(
+    pool: Pool, terms: LeaseTerms, moment: datetime | None = None
+) -> AsyncIterator[set[UUID]]:
+    """Mark runs as left if nothing is recorded below their ended root plans any more.
+
+    Their recorders may be alive. The mark is removed when a record arrives.
+
+    Args:
+        pool: Connections that see all projects.
+        terms: How long leases last.
+        moment: The current time; None: the time of the database.
+
+    Yields:
+        The runs that changed, after each transaction.
+    """
+    async with pooled_connection(pool) as connection:
+        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease])
+        runs = await _fetch_all(connection, FIND_LEFT, [now, terms.span_idle, AT_ONCE])
+    for project_id, run_id in runs:
+        async with pooled_connection(pool) as connection, connection.transaction():
+            if not await _fetch_all(connection, LOCK_RUN, [project_id, run_id]):
+                continue
+            values = [now, terms.span_idle, project_id, run_id]
+            if not await _fetch_all(connection, MARK_LEFT, values):
+                continue
+            await _execute(connection, SETTLE_OPEN, [project_id, None, [run_id]])
+            for statement in RAISE_OPEN.values():
+                await _execute(connection, statement, [project_id, run_id])
+        yield {run_id}
 
 
 _Row = tuple[Any, ...]

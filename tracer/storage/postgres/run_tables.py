@@ -389,7 +389,10 @@ def is_unfinished(row: str) -> str:
 
 
 def abandoned_at(row: str) -> str:
-    """Return the SQL of when a record's recorder was found dead; null if it is alive.
+    """Return the SQL of when a record was found abandoned; null if it is not.
+
+    That is when its recorder was found dead, or when its run was left open below an ended root
+    plan.
 
     The SQL is a subquery inside CASE, not a join, so that Postgres runs it only for unfinished
     records.
@@ -398,8 +401,8 @@ def abandoned_at(row: str) -> str:
         row: The row of a record or of a run.
     """
     return f"""CASE WHEN {is_unfinished(row)} THEN (
-        SELECT recorder.abandoned_at FROM run AS its_run
-        JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+        SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
+        LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
             AND recorder.root_plan_id = its_run.root_plan_id
             AND recorder.recorder_id = {whose(row, "its_run")}
         WHERE its_run.project_id = {row}.project_id AND its_run.root_plan_id = {row}.root_plan_id

@@ -392,6 +392,7 @@ class RunTable(_Stored, Run, table=True):
         _along("run_failed", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
         _by_text("run", "session_id"),
         _by_text("run", "subject", "root_plan_id"),
+        Index("run_open_below_root", "open_at", postgresql_where=text("open_at IS NOT NULL")),
         Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
         Index(
             "run_to_sum_up",
@@ -419,6 +420,10 @@ class RunTable(_Stored, Run, table=True):
     """False for a trace without agents, models and tools. It is listed only on request."""
     deleted_at: datetime | None = None
     """When the run was deleted. The row remains as a tombstone, which rejects late events."""
+    open_at: datetime | None = None
+    """When its last record was written, if a sub-plan is open below the ended root plan."""
+    left_open_at: datetime | None = None
+    """When such a run was left: open records are abandoned, and it has its root plan's status."""
     swept_at: datetime | None = None
     """When the last row of a deleted run was purged. Readers never see the remaining rows before
     that.

@@ -113,8 +113,7 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
-COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls of other runs that it executes, answers or follows, or of their agents; at
-most a hundred.';
+COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls or agents of other runs that it executes or follows; at most 100.';
 COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
 COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
 
@@ -569,8 +568,7 @@ COMMENT ON COLUMN trace.tool_calls.subject IS 'The person whose data the run con
 COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that this call continued. An earlier tool call opened the sub-plan.';
 COMMENT ON COLUMN trace.tool_calls.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 COMMENT ON COLUMN trace.tool_calls.agent_key IS 'The emitter''s id of the agent that the call set to work.';
-COMMENT ON COLUMN trace.tool_calls.agent_end_sequence IS 'The emitter''s number of the event that reported the end of this agent, if it worked in the
-background.';
+COMMENT ON COLUMN trace.tool_calls.agent_end_sequence IS 'The emitter''s number of the event with which this agent ended in the background.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT

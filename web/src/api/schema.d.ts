@@ -2425,8 +2425,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
-             *     most a hundred.
+             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
              */
             followsKeys: string[];
             /**
@@ -2709,8 +2708,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
-             *     most a hundred.
+             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
              */
             followsKeys: string[];
             /**
@@ -2973,8 +2971,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls of other runs that it executes, answers or follows, or of their agents; at
-             *     most a hundred.
+             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
              */
             followsKeys: string[];
             /**
@@ -3568,8 +3565,7 @@ export interface components {
             agentKey: string | null;
             /**
              * Agentendsequence
-             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
-             *     background.
+             * @description The emitter's number of the event with which this agent ended in the background.
              */
             agentEndSequence: number | null;
             /**
@@ -3781,8 +3777,7 @@ export interface components {
             agentKey: string | null;
             /**
              * Agentendsequence
-             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
-             *     background.
+             * @description The emitter's number of the event with which this agent ended in the background.
              */
             agentEndSequence: number | null;
             /** Argumentsbytes */
@@ -5229,10 +5224,7 @@ export interface components {
             stillRunning: boolean | null;
             /** @description The emitter's id of the agent that the call set to work. */
             agentKey: string | null;
-            /**
-             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
-             *     background.
-             */
+            /** @description The emitter's number of the event with which this agent ended in the background. */
             agentEndSequence: number | null;
             /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
@@ -5528,10 +5520,7 @@ export interface components {
             stillRunning: boolean | null;
             /** @description The emitter's id of the agent that the call set to work. */
             agentKey: string | null;
-            /**
-             * @description The emitter's number of the event that reported the end of this agent, if it worked in the
-             *     background.
-             */
+            /** @description The emitter's number of the event with which this agent ended in the background. */
             agentEndSequence: number | null;
             /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
             inferred: boolean;
