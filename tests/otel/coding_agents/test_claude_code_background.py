@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.otel.coding_agents.captured import CAPTURES, Message, messages_of, projected, single
 from tests.otel.coding_agents.test_claude_code import Seen, truth_run, wrong_links
 from tests.otel.projections import Projected, differences
+from tests.otel.wire import bytes_field
 from tests.profiles import beginnings
 from tracer.otel.otlp.spans import attributes_of, logs_of
 from tracer.records import Kind, Status
@@ -219,3 +223,94 @@ def test_prompts_below_a_traceparent_are_plans_of_one_run() -> None:
         assert differences(other, run) == []
     for end in beginnings(len(messages), 30):
         assert wrong_links(Seen(messages[:end]), truth) == []
+
+
+def changed_spans(
+    messages: list[Message], change: Callable[[WireSpan], list[WireSpan]]
+) -> list[Message]:
+    """Return the parts of a session with each span replaced by those that `change` returns."""
+    changed = []
+    for trace_id, part in single(messages):
+        data = TracesData.FromString(part)
+        scopes = [scope for each in data.resource_spans for scope in each.scope_spans]
+        for scope in scopes:
+            spans = [new for span in scope.spans for new in change(span)]
+            del scope.spans[:]
+            scope.spans.extend(spans)
+        changed.append((trace_id, data.SerializeToString() if scopes else part))
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["subagent.spawn", "compaction", "a.kind.of.the.future"])
+@pytest.mark.parametrize("name", [NAMES[-1], NAMES[-3]])
+def test_spans_of_other_kinds_are_no_parents(name: str, kind: str) -> None:
+    def put_between(span: WireSpan) -> list[WireSpan]:
+        if span.name not in ("claude_code.llm_request", "claude_code.tool"):
+            return [span]
+        between = WireSpan()
+        between.CopyFrom(span)
+        between.name = f"claude_code.{kind}"
+        between.span_id = bytes(255 - byte for byte in span.span_id)
+        del between.attributes[:]
+        span.parent_span_id = between.span_id
+        return [between, span]
+
+    truth = truth_run(name)
+    messages = changed_spans(messages_of(name), put_between)
+    found, expected = Seen(messages), Seen(messages_of(name))
+    assert {run.root_plan_id: run.whole_run for run in found.runs} == {
+        run.root_plan_id: run.whole_run for run in expected.runs
+    }
+    for rows, same in ((found.plans, expected.plans), (found.calls, expected.calls)):
+        assert {key: links_of(row) for key, row in rows.items()} == {
+            key: links_of(row) for key, row in same.items()
+        }
+    for end in beginnings(len(messages), 20):
+        assert wrong_links(Seen(messages[:end]), truth) == []
+
+
+def links_of(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("parent_plan_id", "tool_call_id", "step_id", "think_act_id", "inferred", "status")
+    return {name: row[name] for name in names if name in row}
+
+
+TEXTS = frozenset(
+    "tool_input tool_parameters full_command file_path response prompt_text subagent_type".split()
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_are_the_same_without_content(name: str) -> None:
+    def redact(span: WireSpan) -> list[WireSpan]:
+        redact_attributes(span.attributes)
+        del span.events[:]
+        return [span]
+
+    messages = []
+    for trace_id, part in changed_spans(messages_of(name), redact):
+        for record in logs_of([part]):
+            around = ResourceLogs.FromString(record.sent)
+            redact_attributes(around.scope_logs[0].log_records[0].attributes)
+            part = bytes_field(2, around.SerializeToString())
+        messages.append((trace_id, part))
+    found, expected = Seen(messages), Seen(messages_of(name))
+    for rows, same in ((found.plans, expected.plans), (found.calls, expected.calls)):
+        assert {key: links_of(row) for key, row in rows.items()} == {
+            key: links_of(row) for key, row in same.items()
+        }
+    assert {plan["user_request"] for plan in found.plans.values()} == {None}
+    numbers = ("prompt_sequence", "prompt_number", "cost_usd", "status")
+    for run, other in zip(found.runs, expected.runs, strict=True):
+        assert [run.whole_run[each] for each in numbers] == [
+            other.whole_run[each] for each in numbers
+        ]
+        assert run.whole_run["follows_keys"] == []
+
+
+def redact_attributes(attributes: Any) -> None:
+    kept = [each for each in attributes if each.key not in TEXTS]
+    for each in kept:
+        if each.key in ("prompt", "user_prompt"):
+            each.value.string_value = "<REDACTED>"
+    del attributes[:]
+    attributes.extend(kept)
