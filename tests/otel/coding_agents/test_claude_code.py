@@ -289,6 +289,7 @@ def test_open_work_is_interrupted_after_sigterm() -> None:
     endings = {call["arguments"]: call["status"] for call in seen.calls.values()}
     assert sorted(endings.values()) == [Status.CANCELLED, Status.CANCELLED, Status.SUCCEEDED]
     assert {plan["summary"] for plan in seen.plans.values()} == {None}
+    assert {call["result"] for call in seen.calls.values() if call["name"] == "Agent"} == {None}
 
 
 @pytest.mark.parametrize("name", NAMES)

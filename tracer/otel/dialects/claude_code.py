@@ -229,9 +229,12 @@ class _Reader:
     def __init__(self, parts: SessionParts) -> None:
         self._by_id = parts.by_id
         self._spans = [span for span in parts.spans if span.name.startswith(_PREFIX)]
-        self._logs = sorted(
-            parts.logs, key=lambda each: (each.time, _sequence(each) or 0, each.sent)
-        )
+        self._events: dict[str, list[LogRecord]] = {}
+        """The log events by name, sorted."""
+        for record in parts.logs:
+            self._events.setdefault(record.name.removeprefix(_PREFIX), []).append(record)
+        for records in self._events.values():
+            records.sort(key=lambda each: (each.time, _sequence(each) or 0, each.sent))
         self._requests = {
             request_id for span in self._spans if (request_id := _request_id(span)) is not None
         }
@@ -241,19 +244,19 @@ class _Reader:
         }
         self._turns = self._find_turns()
         self._prompts = {
-            _text(record.attributes.get("prompt.id")) for record in self._events("user_prompt")
+            _text(record.attributes.get("prompt.id")) for record in self._of_events("user_prompt")
         }
 
-    def _events(self, *names: str) -> Iterator[LogRecord]:
-        return (each for each in self._logs if each.name.removeprefix(_PREFIX) in names)
+    def _of_events(self, *names: str) -> Iterator[LogRecord]:
+        return (record for name in names for record in self._events.get(name, ()))
 
     def _find_turns(self) -> set[bytes]:
         turns = {span.span_id for span in self._spans if span.name == _INTERACTION}
-        turns.update(each.span_id for each in self._events("user_prompt") if each.span_id)
+        turns.update(each.span_id for each in self._of_events("user_prompt") if each.span_id)
         for span in self._spans:
             if _is_of_main(span) and (place := self._place(span.parent_span_id)) is not None:
                 turns.add(place)
-        for record in self._events("tool_result"):
+        for record in self._of_events("tool_result"):
             # Since 2.1.332, an event without `agent_id` is of the main agent.
             if _request_id(record) and not _agent_id(record) and record.span_id:
                 turns.add(record.span_id)
@@ -283,7 +286,7 @@ class _Reader:
     def _of_turns(self) -> Iterator[Sign]:
         """Return the signs of prompts, each of which starts a turn of the main agent."""
         begin, session = self._earliest()
-        for record in reversed([*self._events("user_prompt")]):
+        for record in reversed([*self._of_events("user_prompt")]):
             if record.span_id is not None:
                 prompt_id = _text(record.attributes.get("prompt.id"))
                 names = (("at", record.span_id), ("prompt", prompt_id or record.span_id))
@@ -324,7 +327,11 @@ class _Reader:
         """Return a time before all parts with a trace, and the session of the earliest one."""
         candidates = [
             *((span.start, span.facts.conversation) for span in self._spans),
-            *((each.time, _session_of(each)) for each in self._logs if any(each.trace_id)),
+            *(
+                (each.time, _session_of(each))
+                for each in self._of_events(*self._events)
+                if any(each.trace_id)
+            ),
         ]
         start, session = min(
             candidates, key=lambda each: (each[0], each[1] or ""), default=(0, None)
@@ -332,11 +339,11 @@ class _Reader:
         return max(start - 1, 0), session
 
     def _of_agents(self) -> Iterator[Sign]:
-        for record in self._events("api_request"):
+        for record in self._of_events("api_request"):
             if agent := self._agent(record, record.span_id):
                 name = _text(record.attributes.get("agent.name"))
                 yield Sign(Role.AGENT, agent, below=record.span_id, fields={"name": name})
-        for record in self._events("subagent_completed"):
+        for record in self._of_events("subagent_completed"):
             is_async = record.attributes.get("is_async") is True
             if agent := self._agent(record, record.span_id):
                 yield Sign(
@@ -423,7 +430,7 @@ class _Reader:
         return Sign(
             Role.MODEL,
             names,
-            call_id=self._counts(span, span.parent_span_id),
+            call_id=self._counts(span, span.parent_span_id) if request_id is None else None,
             span=span,
             agent=self._agent(span, span.parent_span_id),
             error=(_text(span.attributes.get("error")) or "") if has_failed else None,
@@ -432,32 +439,33 @@ class _Reader:
 
     def _of_logged_requests(self) -> Iterator[Sign]:
         """Return the costs, errors, answers and requested calls of model calls, from log events."""
-        for record in self._events("api_request", "api_error", "assistant_response"):
+        for record in self._of_events("api_request", "api_error", "assistant_response"):
             attributes, request_id = record.attributes, _request_id(record)
             is_answer = record.name.endswith("assistant_response")
             is_error = record.name.endswith("api_error")
             if is_answer and request_id is None:
                 continue
             # An error does not always name the request of its span: it may be one of several tries.
-            if is_error and self._has_requests and request_id not in self._requests:
+            has_span = request_id in self._requests
+            if is_error and self._has_requests and not has_span:
                 continue
             cost = usd(attributes.get("cost_usd"))
             yield Sign(
                 Role.MODEL,
                 (("request", request_id),) if request_id is not None else (),
-                call_id=self._counts(record, record.span_id),
+                call_id=self._counts(record, record.span_id) if request_id is None else None,
                 stage=1,
                 start=0 if is_answer else _start_of(record),
                 time=record.time if is_answer else 0,
                 end=0 if is_answer else record.time,
                 below=record.span_id,
                 agent=self._agent(record, record.span_id),
-                facts=None if is_answer else _model(attributes, _session_of(record)),
+                facts=None if is_answer or has_span else _model(attributes, _session_of(record)),
                 fields={"cost_usd": cost, "answer": _text(attributes.get("response"))},
                 error=_text(attributes.get("error")) or "" if is_error else None,
                 is_last=not is_answer and _is_last(attributes),
             )
-        for record in self._events("api_response_body"):
+        for record in self._of_events("api_response_body"):
             request_id, chosen = _request_id(record), _chosen_in(record)
             if request_id is None:
                 continue
@@ -525,7 +533,7 @@ class _Reader:
             )
 
     def _of_decisions(self) -> Iterator[Sign]:
-        for record in self._events("tool_decision"):
+        for record in self._of_events("tool_decision"):
             tool_id = self._waits.get(record.span_id or b"")
             is_denied = record.attributes.get("decision") == "reject"
             agent: tuple[Name, ...] = ()
@@ -551,7 +559,7 @@ class _Reader:
             )
 
     def _of_results(self) -> Iterator[Sign]:
-        for record in sorted(self._events("tool_result"), key=_start_of):
+        for record in sorted(self._of_events("tool_result"), key=_start_of):
             attributes, start = record.attributes, _start_of(record)
             arguments = _text(attributes.get("tool_input"))
             has_failed = attributes.get("success") in ("false", False)

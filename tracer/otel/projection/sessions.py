@@ -193,13 +193,13 @@ class _Completion:
                     self._mentions.setdefault(name, []).append(_begin(sign))
         members = self._roots.members()
         for root, group in groups.items():
-            own = sorted(
-                {sign.span for sign in group if sign.span is not None}, key=lambda span: span.order
-            )
+            spans = {sign.span for sign in group if sign.span is not None}
+            own = sorted(spans, key=lambda span: span.order) if len(spans) > 1 else [*spans]
             for span in own[1:]:  # repeated ids: each span is work of its own
                 self._add(root[0], [sign for sign in group if sign.span is span], set())
-            first = [sign for sign in group if sign.span in (None, *own[:1])]
-            self._add(root[0], first, members.get(root, set()))
+            if len(own) > 1:
+                group = [sign for sign in group if sign.span in (None, own[0])]
+            self._add(root[0], group, members.get(root, set()))
         self._match(loose)
         for works in self._works.values():
             works.sort(key=lambda work: work.span.order)
@@ -499,7 +499,8 @@ class _Completion:
         elif work.role is Role.TOOL and work.opened:
             agent = work.opened[-1]
             fields |= self._of_agent(work, agent)
-            if span.end and error is None and span.facts.result is None:
+            has_ended = span.end and not span.facts.is_interrupted
+            if has_ended and error is None and span.facts.result is None:
                 fields.setdefault("result", _answer(agent, work))
         span.facts = span.facts._replace(**fields)
         if error is not None and not span.facts.is_interrupted:
@@ -529,18 +530,21 @@ class _Names:
     def of(self, role: Role, name: Name) -> tuple[Role, Name]:
         """Return the representative of a name."""
         at = role, name
+        above = self._above.setdefault(at, at)
         way = []
-        while (above := self._above.setdefault(at, at)) != at:
+        while above is not at and above != at:
             way.append(at)
-            at = above
+            at, above = above, self._above[above]
         for each in way:
             self._above[each] = at
         return at
 
     def join(self, role: Role, names: Sequence[Name]) -> None:
         """Store that names mean the same."""
-        for name in names:
-            self._above[self.of(role, name)] = self.of(role, names[0])
+        if names:
+            first = self.of(role, names[0])
+            for name in names[1:]:
+                self._above[self.of(role, name)] = first
 
     def members(self) -> dict[tuple[Role, Name], set[Name]]:
         """Return all names by their representative."""
