@@ -217,12 +217,28 @@ def test_prompts_below_a_traceparent_are_plans_of_one_run() -> None:
         assert call is not None or plan["parent_plan_id"] == run.root_plan_id
     assert wrong_links(Seen(messages), truth) == []
     assert cost_of([run]) == pytest.approx(Decimal(truth["total_cost_usd"]), abs=Decimal("1e-9"))
+    assert run.whole_run["title"] == truth["prompts"][0]["text"]
+    assert plans[run.root_plan_id]["summary"] == truth["final_answer"]
+    agents = {agent["opened_by"]["provider_call_id"]: agent for agent in truth["sub_agents"]}
+    for call in calls.values():
+        key = agents.get(call["provider_call_id"], {}).get("agent_id")
+        assert (call["agent_key"], call["continued_plan_id"]) == (key, None)
+        assert (call["agent_end_sequence"] is None) == (key is None)
     chance = random.Random(0)
     for _ in range(3):
         (other,) = projected(chance.sample(messages, len(messages)))
         assert differences(other, run) == []
     for end in beginnings(len(messages), 30):
         assert wrong_links(Seen(messages[:end]), truth) == []
+
+
+def test_only_prompt_below_a_traceparent_is_the_root() -> None:
+    messages = in_one_trace(messages_of("claude-code-single-content-on"))
+
+    (run,) = projected(messages)
+    root = run.records[Kind.PLAN][run.root_plan_id]
+    assert (root["agent_name"], root["inferred"]) == ("claude_code", False)
+    assert len(run.records[Kind.PLAN]) == 2
 
 
 def changed_spans(

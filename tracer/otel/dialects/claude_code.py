@@ -311,13 +311,13 @@ class _Reader:
         sequences = {"sequence": facts.sequence, "number": facts.number}
         texts = {"title": facts.title, "request": facts.request}
         follows = {"follows_call_id": facts.follows_call_id, "follows_agent": facts.follows_agent}
-        opener = facts.follows_call_id
+        followed = facts.follows_call_id
         return Sign(
             Role.AGENT,
             names,
             start=time,
             span_id=place,
-            opener=("call", opener) if opener is not None and len(self._turns) > 1 else None,
+            follows=("call", followed) if followed is not None and len(self._turns) > 1 else None,
             facts=facts,
             fields={**sequences, **texts, **follows},
             is_turn=True,

@@ -49,8 +49,8 @@ class Sign(NamedTuple):
     even if it has no other sign."""
     round: Name | None = None
     """The name of the model call that chose the tool call."""
-    opener: Name | None = None
-    """The `call_id` of the tool call that started the agent, or that the turn follows."""
+    follows: Name | None = None
+    """The `call_id` of the tool call that the turn follows."""
     above: Name | None = None
     """The name of the agent that made the call which started this agent."""
     facts: SpanFacts | None = None

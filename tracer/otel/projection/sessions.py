@@ -65,6 +65,8 @@ class _Work:
     round: _Work | None = None
     openings: list[tuple[int, _Work]] = field(default_factory=list)
     """Of an agent: the tool calls that started and continued it, by when it began to work."""
+    followed: _Work | None = None
+    """Of a turn: the tool call that it follows."""
     opened: list[_Work] = field(default_factory=list)
     """Of a tool call: the agents that it started or continued."""
     rounds: list[_Work] = field(default_factory=list)
@@ -162,9 +164,9 @@ class _Completion:
         self._interrupt()
         for work in self._all():
             self._place(work)
-        self._join_turns()
         for work in self._all():
             self._describe(work)
+        self._join_turns()
         for span in (*self._parts.spans, *self._made.values()):
             above = self._made.get(span.missing_parent or b"")
             if above is not None and above is not span:
@@ -310,10 +312,9 @@ class _Completion:
             if call is not None and not self._is_by(call, agent):
                 agent.openings.append((min(self._mentions.get(name, [0])), call))
         for sign in agent.signs:
-            if sign.opener is not None:
-                calls = self._by_call_id.get(sign.opener, [])
-                if len(calls) == 1:
-                    agent.openings.append((0, calls[0]))
+            calls = self._by_call_id.get(sign.follows, []) if sign.follows is not None else []
+            if len(calls) == 1:
+                agent.followed = calls[0]
         agent.openings.sort(key=lambda each: (each[0], each[1].span.order))
         for _, call in agent.openings:
             call.opened.append(agent)
@@ -436,7 +437,7 @@ class _Completion:
         """Set the parent of a piece of work, if its agent, round or opener is known."""
         span, above = work.span, work.agent
         if work.role is Role.AGENT:
-            above = work.opener
+            above = work.opener or work.followed
         elif work.role is Role.TOOL:
             awaited = any(sign.round is not None for sign in work.signs)
             if work.round is not None and work.round.agent is above:
@@ -458,15 +459,19 @@ class _Completion:
         turns = [
             work
             for work in self._works[Role.AGENT]
-            if work.is_turn and work.opener is None and work.span.parent is None
+            if work.is_turn and work.followed is None and work.span.parent is None
         ]
         if len(turns) < 2:
+            for turn in turns:  # another program may have started the session, and not send spans
+                turn.span.missing_parent = None
             return
         first, last = turns[0].span, turns[-1].span
+        latest = [work for work in self._works[Role.AGENT] if work.is_turn][-1]
         times = first.start, max(turn.span.end for turn in turns)
         if not all(turn.span.end for turn in turns):
             times = first.start, 0
-        facts = SpanFacts(Role.AGENT, name=first.facts.name, conversation=first.facts.conversation)
+        answer = latest.rounds[-1].span.facts.answer if latest.rounds else None
+        facts = first.facts._replace(answer=answer if times[1] else None)
         root = synthetic_span(
             _id(Role.AGENT, ("turns",)), f"{self._scope}.turns", self._scope, times, facts
         )
