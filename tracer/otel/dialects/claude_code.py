@@ -575,7 +575,10 @@ class _Reader:
                 agent=self._agent(record, record.span_id),
                 below=record.span_id,
                 fields={**sign.fields, "arguments": arguments or _parameters(record)},
-                opened={**sign.opened, "request": _text(_object(arguments).get("prompt"))},
+                opened={
+                    **sign.opened,
+                    "request": _text(first(_object(arguments), ("prompt", "message"))),
+                },
                 error=error if has_failed else None,
                 is_background=_object(arguments).get("run_in_background") is True,
             )

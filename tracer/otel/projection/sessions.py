@@ -20,7 +20,7 @@ All results depend only on the set of parts, not on the order of their arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -90,15 +90,15 @@ class _Work:
     def error(self) -> str | None:
         return next((sign.error for sign in reversed(self.signs) if sign.error is not None), None)
 
-    def says(self, field_name: str) -> Any:
-        """Return a field of `SpanFacts` according to the last sign that states it; None if none."""
-        found = (sign.fields.get(field_name) for sign in reversed(self.signs))
-        return next((value for value in found if value is not None), None)
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that signs state. The last sign that states a field wins."""
+        return _stated(sign.fields for sign in self.signs)
 
-    def opens(self, field_name: str) -> Any:
-        """Return a field of the agent that the call starts; None if no sign states it."""
-        found = (sign.opened.get(field_name) for sign in reversed(self.signs))
-        return next((value for value in found if value is not None), None)
+    @property
+    def opens(self) -> dict[str, Any]:
+        """The fields of the agent that a tool call starts."""
+        return _stated(sign.opened for sign in self.signs)
 
 
 def complete_sessions(
@@ -281,7 +281,7 @@ class _Completion:
 
     def _may_be(self, sign: Sign, work: _Work) -> bool:
         """Return whether a sign can be about a piece of work, by the agent and the name."""
-        name = work.says("name") or work.span.facts.name
+        name = work.fields.get("name") or work.span.facts.name
         if name is not None and sign.fields.get("name") not in (None, name):
             return False
         agents = {
@@ -485,15 +485,12 @@ class _Completion:
     def _describe(self, work: _Work) -> None:
         """Set the fields and the status of a piece of work."""
         span = work.span
-        stated = {name: None for sign in work.signs for name in sign.fields}
-        fields = {name: value for name in stated if (value := work.says(name)) is not None}
+        fields = work.fields
         error = work.error
         if work.role is Role.AGENT:
             opener, latest = work.opener, work.rounds[-1] if work.rounds else None
             if opener is not None and not work.is_turn:
-                for name in ("name", "request"):
-                    if (value := opener.opens(name)) is not None:
-                        fields[name] = value
+                fields |= opener.opens
             if span.end and not span.facts.is_interrupted and latest is not None:
                 error = latest.error if error is None else error
             call = work.openings[-1][1] if opener is not None and not work.is_turn else None
@@ -559,6 +556,10 @@ class _Names:
         return found
 
 
+def _stated(fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for each in fields for name, value in each.items() if value is not None}
+
+
 def _begin(sign: Sign) -> int:
     """Return when the work began, as far as a sign states it; 0 if it does not."""
     if sign.span is not None:
@@ -589,7 +590,7 @@ def _answer(agent: _Work, call: _Work) -> str | None:
     """Return the last answer of an agent, if the call waited for it."""
     if _is_background(agent, call) or not agent.rounds:
         return None
-    answer: str | None = agent.rounds[-1].says("answer") or agent.rounds[-1].span.facts.answer
+    answer: str | None = agent.rounds[-1].fields.get("answer") or agent.rounds[-1].span.facts.answer
     return answer
 
 
