@@ -1,38 +1,122 @@
-"""Signs of a coding agent are joined to records, as the guide of dialects describes.
-
-The emitter is the guide's invented one: its code is taken from the page.
-"""
+"""Signs of a coding agent are joined to records: an invented emitter, Quill Code."""
 
 from __future__ import annotations
 
 import random
-import re
+from collections.abc import Iterable, Iterator
 from itertools import combinations
-from pathlib import Path
-from textwrap import dedent
-from typing import Any
 
-from tracer.otel.dialects.dialect import Dialect, Role, SlimSpan
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    Role,
+    SlimSpan,
+    SpanFacts,
+    count,
+    first_text,
+)
+from tracer.otel.dialects.session import Name, Opening, Session, SessionParts, Sign
 from tracer.otel.projection.sessions import complete_sessions
-from tracer.records.spans import LogRecord
+from tracer.records.spans import Attributes, LogRecord, ReadableSpan
 
-GUIDE = Path(__file__).parents[2] / "docs" / "contributing" / "dialect.md"
 SCOPE = "quill"
 SECOND = 10**9
 
 
-def guide_dialect() -> Dialect:
-    blocks = re.findall(
-        r"^   ```python\n(.*?)^   ```$", GUIDE.read_text(), re.DOTALL | re.MULTILINE
+_ROLES = {"quill.turn": Role.AGENT, "quill.model": Role.MODEL, "quill.tool": Role.TOOL}
+
+
+def read(span: ReadableSpan) -> SpanFacts | None:
+    """Return the role and fields of a span of Quill Code; None for any other span."""
+    if not span.name.startswith("quill."):
+        return None
+    role = _ROLES.get(span.name)
+    if role is None:
+        return WRAPPER
+    return SpanFacts(
+        role,
+        name=_text(span.attributes, "tool"),
+        request=_text(span.attributes, "prompt"),
+        model=_text(span.attributes, "model"),
+        input_tokens=count(span.attributes.get("quill.tokens.in")),
+        call_id=_text(span.attributes, "call_id"),
     )
-    (code,) = (block for block in blocks if "Quill Code" in block)
-    module: dict[str, Any] = {}
-    exec(compile(dedent(code), str(GUIDE), "exec"), module)
-    dialect: Dialect = module["DIALECT"]
-    return dialect
 
 
-QUILL = guide_dialect()
+def signs(parts: SessionParts) -> Iterator[Sign | Opening]:
+    """Return what the spans and log records of a run state about its work. See `Session`."""
+    for span in parts.spans:
+        if span.facts.role is not Role.WRAPPER:
+            yield from _of_span(span)
+    for record in parts.logs:
+        if record.name.startswith("agent."):
+            yield from _of_agent(record)
+        elif record.name.startswith("tool."):
+            yield from _of_call(record)
+
+
+def _of_span(span: SlimSpan) -> Iterable[Sign]:
+    kind = {Role.AGENT: "turn_id", Role.MODEL: "request_id", Role.TOOL: "call_id"}
+    sign = Sign(
+        span.facts.role,
+        _names(span.attributes, kind[span.facts.role]),
+        span=span,
+        agent=_agent(span.attributes),
+        round=next(iter(_names(span.attributes, "request_id")), None),
+    )
+    if span.facts.role is Role.AGENT:
+        sign = sign._replace(agent=(), round=None, is_turn=True)
+    yield sign
+
+
+def _of_agent(record: LogRecord) -> Iterable[Sign | Opening]:
+    names = _names(record.attributes, "agent_id")
+    for call in _names(record.attributes, "call_id"):
+        yield Opening(names[0], call)
+    is_end = record.name == "agent.finished"
+    yield Sign(
+        Role.AGENT,
+        names,
+        start=0 if is_end else record.time,
+        end=record.time if is_end else 0,
+        fields={"name": _text(record.attributes, "agent_type")},
+    )
+
+
+def _of_call(record: LogRecord) -> Iterable[Sign]:
+    is_end = record.name == "tool.finished"
+    yield Sign(
+        Role.TOOL,
+        _names(record.attributes, "call_id"),
+        start=0 if is_end else record.time,
+        end=record.time if is_end else 0,
+        agent=_agent(record.attributes),
+        round=next(iter(_names(record.attributes, "request_id")), None),
+        fields={
+            "name": _text(record.attributes, "tool"),
+            "call_id": _text(record.attributes, "call_id"),
+            "arguments": _text(record.attributes, "arguments"),
+            "result": _text(record.attributes, "result"),
+        },
+        error=_text(record.attributes, "error"),
+    )
+
+
+def _agent(attributes: Attributes) -> tuple[Name, ...]:
+    """Return the names of the sub-agent that did some work, or else of the turn."""
+    return _names(attributes, "agent_id") or _names(attributes, "turn_id")
+
+
+def _names(attributes: Attributes, kind: str) -> tuple[Name, ...]:
+    value = _text(attributes, kind)
+    return ((kind.removesuffix("_id"), value),) if value is not None else ()
+
+
+def _text(attributes: Attributes, name: str) -> str | None:
+    return first_text(attributes, (f"quill.{name}",))
+
+
+QUILL = Dialect("Quill Code", order=55, read=read, scopes=("quill*",), session=Session(signs))
 
 
 def span(number: int, name: str, parent: int | None, at: tuple[int, int], **ids: str) -> SlimSpan:

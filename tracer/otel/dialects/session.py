@@ -49,6 +49,8 @@ class Sign(NamedTuple):
     even if it has no other sign."""
     round: Name | None = None
     """The name of the model call that chose the tool call."""
+    opener: Name | None = None
+    """The `call_id` of the tool call that started the agent. See also `Opening`."""
     follows: Name | None = None
     """The `call_id` of the tool call that the turn follows."""
     above: Name | None = None

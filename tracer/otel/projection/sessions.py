@@ -311,13 +311,18 @@ class _Completion:
             call = self._by_name.get((Role.TOOL, self._openings.get(name, ())))
             if call is not None and not self._is_by(call, agent):
                 agent.openings.append((min(self._mentions.get(name, [0])), call))
-        for sign in agent.signs:
-            calls = self._by_call_id.get(sign.follows, []) if sign.follows is not None else []
-            if len(calls) == 1:
-                agent.followed = calls[0]
+        agent.followed = self._only_call(sign.follows for sign in agent.signs)
+        call = self._only_call(sign.opener for sign in agent.signs)
+        if call is not None and not agent.openings and not self._is_by(call, agent):
+            agent.openings.append((agent.span.start, call))
         agent.openings.sort(key=lambda each: (each[0], each[1].span.order))
         for _, call in agent.openings:
             call.opened.append(agent)
+
+    def _only_call(self, call_ids: Iterable[Name | None]) -> _Work | None:
+        """Return the tool call with one of the ids; None if several calls or none have them."""
+        calls = {call for name in call_ids if name for call in self._by_call_id.get(name, ())}
+        return calls.pop() if len(calls) == 1 else None
 
     def _is_by(self, call: _Work, agent: _Work) -> bool:
         """Return whether an agent made a call itself, so that the call did not start it."""
