@@ -29,6 +29,7 @@ from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS
 from tracer.storage.postgres.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.pool import PoolConnection, retry_on_conflict, store_errors
 from tracer.storage.postgres.projects import ModelPrices
+from tracer.storage.postgres.run_tables import SETTLE_OPEN
 from tracer.storage.postgres.session import ProjectPool, Statement, executed, fetched, in_project
 from tracer.storage.postgres.tables import TABLES, column_type, unpriced
 
@@ -439,32 +440,6 @@ MERGE = {
     for apart in (False, True)
 }
 """The statement of each combination of kinds, on one Postgres and on Citus."""
-
-
-SETTLE_OPEN = """
-UPDATE run SET
-    status = CASE WHEN plans.is_shown_open THEN 'running' ELSE plans.status END,
-    reason = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.reason END,
-    finished_at = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.finished_at END,
-    open_at = CASE WHEN plans.is_open THEN coalesce($2::timestamptz, run.open_at) END,
-    left_open_at = CASE WHEN plans.is_open THEN run.left_open_at END
-FROM (
-    SELECT root.root_plan_id, root.status, root.reason, max(plan.finished_at) AS finished_at,
-        bool_or(plan.status = 'running') AS is_open,
-        bool_or(plan.status = 'running' AND its_run.left_open_at IS NULL) AS is_shown_open
-    FROM plan_execution_record AS root
-    JOIN plan_execution_record AS plan
-        ON plan.project_id = root.project_id AND plan.root_plan_id = root.root_plan_id
-    JOIN run AS its_run
-        ON its_run.project_id = root.project_id AND its_run.root_plan_id = root.root_plan_id
-    WHERE root.project_id = $1 AND root.root_plan_id = ANY($3::uuid[])
-        AND root.plan_id = root.root_plan_id AND root.status >= 'cancelled'
-    GROUP BY root.root_plan_id, root.status, root.reason
-) AS plans
-WHERE run.project_id = $1 AND run.root_plan_id = plans.root_plan_id
-    AND run.root_plan_id = ANY($3::uuid[]) AND run.source = 'events' AND run.deleted_at IS NULL"""
-"""Set the status and the end of the runs $3 whose root plans have ended, according to their
-sub-plans. $2 is the time of the latest record; null leaves it."""
 
 
 def _may_settle(key: Key, fields: Fields) -> bool:

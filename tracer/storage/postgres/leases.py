@@ -15,9 +15,8 @@ from tracer.records import MAX_DELAY, Kind, Lease, LeaseTerms
 from tracer.records.events import Event
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import is_spread_by
-from tracer.storage.postgres.event_rows import SETTLE_OPEN
 from tracer.storage.postgres.pool import Pool, PoolConnection, SyncConnection, pooled_connection
-from tracer.storage.postgres.run_tables import is_unfinished, whose
+from tracer.storage.postgres.run_tables import SETTLE_OPEN, is_unfinished, whose
 from tracer.storage.postgres.session import ProjectPool, Statement, in_project
 from tracer.storage.postgres.tables import ALWAYS, TABLES
 

@@ -415,3 +415,29 @@ def shown_status(row: str) -> str:
     This is `abandoned` if the record is unfinished and its recorder is dead.
     """
     return f"CASE WHEN {abandoned_at(row)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"
+
+
+SETTLE_OPEN = """
+UPDATE run SET
+    status = CASE WHEN plans.is_shown_open THEN 'running' ELSE plans.status END,
+    reason = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.reason END,
+    finished_at = CASE WHEN plans.is_shown_open THEN NULL ELSE plans.finished_at END,
+    open_at = CASE WHEN plans.is_open THEN coalesce($2::timestamptz, run.open_at) END,
+    left_open_at = CASE WHEN plans.is_open THEN run.left_open_at END
+FROM (
+    SELECT root.root_plan_id, root.status, root.reason, max(plan.finished_at) AS finished_at,
+        bool_or(plan.status = 'running') AS is_open,
+        bool_or(plan.status = 'running' AND its_run.left_open_at IS NULL) AS is_shown_open
+    FROM plan_execution_record AS root
+    JOIN plan_execution_record AS plan
+        ON plan.project_id = root.project_id AND plan.root_plan_id = root.root_plan_id
+    JOIN run AS its_run
+        ON its_run.project_id = root.project_id AND its_run.root_plan_id = root.root_plan_id
+    WHERE root.project_id = $1 AND root.root_plan_id = ANY($3::uuid[])
+        AND root.plan_id = root.root_plan_id AND root.status >= 'cancelled'
+    GROUP BY root.root_plan_id, root.status, root.reason
+) AS plans
+WHERE run.project_id = $1 AND run.root_plan_id = plans.root_plan_id
+    AND run.root_plan_id = ANY($3::uuid[]) AND run.source = 'events' AND run.deleted_at IS NULL"""
+"""Set the status and the end of the runs $3 whose root plans have ended, according to their
+sub-plans. $2 is the time of the latest record; null leaves it."""

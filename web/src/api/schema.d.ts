@@ -2425,7 +2425,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
+             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
              */
             followsKeys: string[];
             /**
@@ -2708,7 +2708,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
+             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
              */
             followsKeys: string[];
             /**
@@ -2971,7 +2971,7 @@ export interface components {
             unreadScopes: string[];
             /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes, answers or follows; at most 100.
+             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
              */
             followsKeys: string[];
             /**
