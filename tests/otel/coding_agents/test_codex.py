@@ -395,6 +395,38 @@ def test_failed_model_request_is_a_failed_round() -> None:
     }
 
 
+def test_failed_calls_show_their_messages() -> None:
+    calls = _in_order([run_of("codex-failing-tool")])
+
+    assert [call["error_message"] for call in calls] == [
+        "cat: missing.txt: No such file or directory",
+        "unable to locate image at `/srv/demo2/missing.png`: No such file or directory"
+        " (os error 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (
+            "apply_patch verification failed: Failed to read file to update absent.txt",
+            "apply_patch verification failed: Failed to read file to update absent.txt",
+        ),
+        ('{"output": "no such file\\n", "metadata": {"exit_code": 2}}', "no such file"),
+        ("Exit code: 3\nWall time: 0.1 seconds\nOutput:\n", "The command exited with code 3."),
+    ],
+)
+def test_message_of_a_failed_call_lacks_the_lines_of_codex(output: str, message: str) -> None:
+    def replace(wire: WireLogRecord) -> None:
+        if (result := attribute(wire, "output")) is not None:
+            result.string_value = output
+            attribute(wire, "success").string_value = "false"
+
+    messages = changed(singles("codex-failing-tool"), record=replace)
+
+    assert {call["error_message"] for call in _in_order(projected(messages))} == {message}
+
+
 def test_an_aborted_call_is_cancelled() -> None:
     def abort(wire: WireSpan) -> None:
         aborted = attribute(wire, "aborted")

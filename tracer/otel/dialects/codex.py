@@ -951,13 +951,15 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
     """Add a tool call's arguments and result, which are in a log record, to the call's span."""
     facts, output = call.facts, _content(attributes, "output")
+    code = _exit_code(output)
     name = first_text(attributes, ("tool_name",))
     call.facts = facts._replace(
         name=_bare_name(name) if name is not None else facts.name,
         tool_type="MCP" if first_text(attributes, ("mcp_server",)) else facts.tool_type,
         arguments=_content(attributes, "arguments"),
         result=output,
-        has_failed=text(attributes.get("success")) == "false" or _exit_code(output) != 0,
+        has_failed=text(attributes.get("success")) == "false" or code != 0,
+        failure=_message(output or "", code) if code else None,
     )
 
 
@@ -974,6 +976,15 @@ def _exit_code(output: str | None) -> int:
     metadata = fields.get("metadata") if isinstance(fields, dict) else None
     code = metadata.get("exit_code") if isinstance(metadata, dict) else None
     return code if isinstance(code, int) else 0
+
+
+def _message(output: str, code: int) -> str:
+    """Return what a failed command printed, without Codex's lines about the command."""
+    fields = parsed(output)
+    printed = fields.get("output") if isinstance(fields, dict) else None
+    if not isinstance(printed, str):
+        printed = output.partition("\nOutput:\n")[2]
+    return printed.strip() or f"The command exited with code {code}."
 
 
 DIALECT = Dialect(

@@ -112,6 +112,9 @@ class SpanFacts(NamedTuple):
     result: str | None = None
     has_failed: bool = False
     """Whether the tool or the model failed, even if the span's status is not an error."""
+    failure: str | None = None
+    """The message of a failed tool call, if the span's status has none. If None, the result is the
+    message."""
     is_denied: bool = False
     """Whether the user or a rule did not permit the tool call."""
     node: str | None = None

@@ -829,7 +829,8 @@ class _Projection:
         if lifecycle[1] is Status.FAILED:
             self._failures += 1
             if lifecycle[5] is None:
-                lifecycle = (*lifecycle[:5], result, *lifecycle[6:])
+                message = result if facts.failure is None else stored(facts.failure)
+                lifecycle = (*lifecycle[:5], message, *lifecycle[6:])
         evidence = span.inferred
         if evidence is None and choice is not None and choice.inferred:
             evidence = LATEST_ROUND
