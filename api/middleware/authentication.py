@@ -163,7 +163,8 @@ async def find_key_caller(authenticator: Authenticator | None, authorization: st
 
 
 def _bearer_key(authorization: str) -> str | None:
-    kind, _, key = authorization.partition(" ")
+    # Some exporters send OTEL_EXPORTER_OTLP_HEADERS as it is written: with %20 for the space.
+    kind, _, key = authorization.replace("%20", " ", 1).partition(" ")
     return key.strip() if kind.lower() == "bearer" else None
 
 

@@ -110,6 +110,14 @@ async def test_key_secrets_are_never_stored_or_returned_again(doors: Doors) -> N
     assert "made" in listed
 
 
+async def test_key_with_an_encoded_space_is_accepted(doors: Doors) -> None:
+    headers = {"Authorization": f"Bearer%20{doors.home.secret}"}
+
+    response = await doors.client.get("/api/runs", headers=headers)
+
+    assert response.status_code == 200
+
+
 async def test_revoked_key_and_its_sign_ins_get_401(doors: Doors) -> None:
     key = await create_key(doors, "read")
     await signed_in(doors, key["secret"])
