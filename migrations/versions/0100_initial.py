@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0107"
+revision = "0108"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -90,6 +90,7 @@ CREATE TABLE run (
     prompt_number bigint,
     open_at timestamptz,
     left_open_at timestamptz,
+    work_keys text[],
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND

@@ -168,6 +168,8 @@ class Run(Record, Totals):
     """The emitter's number of the event that started the run, among the events of its session."""
     prompt_number: Int64 | None = None
     """The emitter's number of the run's prompt, among the prompts of its session and process."""
+    work_keys: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
+    """The emitter's ids of the piece of work that the run is a part of, sorted."""
 
 
 class Outcome(_Fields):

@@ -1,4 +1,7 @@
-"""Gemini CLI sends each round and each batch of calls as a trace of its own."""
+"""Gemini CLI sends each round and each batch of calls of the main agent as a trace of its own.
+
+System prompts and descriptions of tools were removed from the capture with sub-agents.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,66 @@ def test_captured_rounds_and_calls_are_read_and_share_a_session() -> None:
 
 
 @pytest.mark.parametrize(
+    ("capture", "prompt", "count"),
+    [
+        (NAME, "Say how many planets the list has.", 5),
+        ("gemini-cli-subagents", "[pair] Count the moons and the rings.", 5),
+    ],
+)
+@pytest.mark.parametrize("signals", [(), ("traces",)])
+def test_runs_of_a_prompt_show_it_and_share_its_id(
+    capture: str, prompt: str, count: int, signals: tuple[str, ...]
+) -> None:
+    runs = [run.whole_run for run in projected(messages_of(capture, *signals))]
+
+    titles = [run["title"] for run in runs]
+    if signals:  # without log records, spans of calls have no prompt
+        assert titles[::2] == [prompt] * len(titles[::2])
+    else:
+        assert titles == [prompt] * count
+    (key,) = {tuple(run["work_keys"]) for run in runs}
+    assert key == (runs[0]["session_id"],)
+
+
+def test_captured_sub_agents_are_below_the_calls_that_started_them() -> None:
+    runs = projected(messages_of("gemini-cli-subagents"))
+
+    shown = [
+        (
+            run.records[Kind.TOOL_CALL][plan["tool_call_id"]]["result"].splitlines()[0],
+            plan["agent_name"],
+            plan["user_request"],
+            plan["summary"],
+            plan["inferred"],
+        )
+        for run in runs
+        for plan in run.records[Kind.PLAN].values()
+        if plan["tool_call_id"] is not None
+    ]
+    first = "Subagent 'generalist' finished."
+    assert sorted(shown) == [
+        (first, "generalist", "[pair/a] Count the moons.", "There are 95 moons.", False),
+        (first, "generalist", "[pair/b] Count the rings.", "There are 7 rings.", False),
+    ]
+
+
+def test_sub_agent_that_ended_without_its_goal_failed() -> None:
+    output = "Subagent 'generalist' finished.\nTermination Reason: MAX_TURNS\nResult:\n"
+    part = {"functionResponse": {"name": "invoke_agent", "response": {"output": output}}}
+    shown = {"isSubagentProgress": True, "terminateReason": "MAX_TURNS"}
+    answer = {"status": "success", "response": {"responseParts": [part], "resultDisplay": shown}}
+    attributes = {
+        "gen_ai.operation.name": "tool_call",
+        "gen_ai.tool.name": "invoke_agent",
+        "gen_ai.output.messages": json.dumps(answer),
+    }
+
+    call = the_call(projection_of(make_span(1, "tool_call", attributes, scope="gemini-cli")))
+
+    assert (call["status"], call["result"]) == ("failed", output)
+
+
+@pytest.mark.parametrize(
     ("output", "status"),
     [
         ("Output: wc: no file\nExit Code: 1\nProcess Group PGID: 4526", "failed"),
@@ -65,10 +128,11 @@ def test_shell_command_with_another_exit_code_than_zero_failed(output: str, stat
     assert call["error_message"] == ("shown" if status == "failed" else None)
 
 
-def test_records_are_equal_for_any_order_of_the_requests() -> None:
-    messages = single(messages_of(NAME))
+@pytest.mark.parametrize("name", [NAME, "gemini-cli-subagents"])
+def test_records_are_equal_for_any_order_of_the_requests(name: str) -> None:
+    messages = single(messages_of(name))
     random.Random(0).shuffle(messages)
 
-    pairs = zip(projected(messages), projected(messages_of(NAME)), strict=True)
+    pairs = zip(projected(messages), projected(messages_of(name)), strict=True)
 
     assert [differences(*pair) for pair in pairs] == [[]] * 5

@@ -144,6 +144,9 @@ class SpanFacts(NamedTuple):
     """The emitter's number of an agent's prompt, among the prompts of its session and process."""
     agent_key: str | None = None
     """The emitter's id of the agent that a tool call set to work."""
+    work_key: str | None = None
+    """The emitter's id of the piece of work that the span is a part of. Runs with the same key are
+    parts of it."""
     awaits_round: bool = False
     """Whether the model call that chose this tool call has not arrived. If so, no other model call
     is inferred."""

@@ -92,6 +92,7 @@ RUN_FIELDS = (
     "follows_keys",
     "prompt_sequence",
     "prompt_number",
+    "work_keys",
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -888,6 +889,7 @@ class _Projection:
             follows_keys=_stored_list([*followed_call_ids(self._agents), *followed]),
             prompt_sequence=prompt.sequence,
             prompt_number=prompt.number,
+            work_keys=_stored_list(r.work_key for r in all_facts if r.work_key)[:_MOST_WORK_KEYS],
         )
 
     def _with_open_plans(self, of_root: dict[str, Any]) -> dict[str, Any]:
@@ -944,6 +946,7 @@ def _first_token(span: SlimSpan) -> int | None:
 
 
 _MOST_SECONDS = 10**6
+_MOST_WORK_KEYS = 100
 _MOST_SCOPES, _MOST_OF_A_SCOPE = 10, 200
 """How many scopes of unread spans a run names, and how many characters of each."""
 

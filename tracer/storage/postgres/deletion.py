@@ -146,7 +146,8 @@ def soft_delete(which: str) -> str:
     service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
     output_tokens = 0, cost_usd = 0, unpriced_calls = 0, unread_spans = 0,
     unread_scopes = NULL, follows_keys = NULL, prompt_sequence = NULL,
-    prompt_number = NULL, open_at = NULL, left_open_at = NULL, tool_calls = 0,
+    prompt_number = NULL, work_keys = NULL, open_at = NULL, left_open_at = NULL,
+    tool_calls = 0,
     failed_calls = 0, projected = 0, projection_version = 0, projection_error = NULL,
     next_projection_at = NULL, span_bytes = 0, settle_at = NULL
     WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id"""
