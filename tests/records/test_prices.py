@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,6 +48,26 @@ def test_cost_of_an_unknown_model_is_none() -> None:
     assert cost_of(A_CENT, "my-own-model", provider="openai", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "usd"),
+    [
+        ("acme", "gpt-5-mini", Decimal("0.00027")),
+        ("local.chat", "gpt-5-mini", Decimal("0.00027")),
+        ("acme", "llama-3.3-70b-versatile", None),
+        ("acme", "my-own-model", None),
+        ("ollama.chat", "gpt-5-mini", None),
+        ("groq", "gpt-5-mini", None),
+    ],
+)
+def test_provider_with_a_chosen_name_resells_the_models_of_makers(
+    provider: str, model: str, usd: Decimal | None
+) -> None:
+    cost = partial(cost_of, A_CENT, model, provider=provider, at=THEN)
+
+    assert cost(is_provider_chosen=True) == usd
+    assert cost() is None
 
 
 def test_cached_tokens_have_their_own_prices() -> None:

@@ -79,6 +79,10 @@ _OWN_COMPUTERS = frozenset(
     " sglang localai ollama_chat".split()
 )
 """Programs that run models on the user's own computers. Their models have no price."""
+_MAKERS = frozenset("anthropic google openai x-ai".split())
+"""Providers whose models nobody else can run. Whoever offers these models resells them."""
+_OF_SDK = re.compile(r"\.(?:chat|completion|messages|responses)$")
+"""What the AI SDK adds to the name of a provider."""
 _ARN = re.compile(r"arn:[^:]*:bedrock:[^:]*:[^:]*:[^/]+/(.+)")
 _PATH = re.compile(r"(?:.*/)?publishers/([^/]+)/models/(.+)")
 _BEDROCK = re.compile(r"(?:[a-z]+\.)?(ai21|amazon|anthropic|cohere|meta|mistral)\.([a-z].*)")
@@ -328,6 +332,7 @@ def cost_of(
     provider: str | None = None,
     at: datetime | None = None,
     tier: str | None = None,
+    is_provider_chosen: bool = False,
 ) -> Decimal | None:
     """Return the cost of a response in US dollars, by the price list of `genai-prices`.
 
@@ -337,6 +342,8 @@ def cost_of(
         provider: The model's provider; None: it is derived from the model's name.
         at: The time of the request, because prices change. The default is now.
         tier: The provider's service tier; None: the standard tier.
+        is_provider_chosen: Whether the user chose the provider's name. If the list does not have
+            such a provider, its models of `_MAKERS` cost what their makers charge.
 
     Returns:
         The cost; None if the list has no price for the model, or the tier's price is unknown.
@@ -344,6 +351,8 @@ def cost_of(
     if max(len(model), len(provider or "")) > _MAX_NAME:
         return None
     match = _find(model, provider)
+    if match is None and provider is not None and is_provider_chosen:
+        match = _of_maker(model, provider)
     if match is None:
         return None
     listed, seller = match
@@ -478,6 +487,16 @@ def _find(model: str, provider: str | None) -> tuple[ModelInfo, Provider] | None
             continue
         return match, seller
     return None
+
+
+def _of_maker(model: str, provider: str) -> tuple[ModelInfo, Provider] | None:
+    """Return a model of one of `_MAKERS` that a provider with a chosen name resells."""
+    name = _OF_SDK.sub("", provider.lower())
+    is_runtime = name in _OWN_COMPUTERS and name != "local"  # a name that users choose
+    if is_runtime or any(each.id == provider_name(provider) for each in _price_list().providers):
+        return None
+    match = _find(model, None)
+    return match if match is not None and match[1].id in _MAKERS else None
 
 
 def _price_list() -> DataSnapshot:

@@ -481,3 +481,10 @@ def test_many_calls_with_one_id_are_projected_in_linear_time() -> None:
     [trace] = decode_json(body_of(*parts)).traces
     run = project_messages([trace.message])
     assert len(run.records[Kind.TOOL_CALL]) <= 2 * size
+
+
+def test_provider_that_the_user_named_has_the_prices_of_the_model() -> None:
+    (run,) = projected(messages_of("opencode-two-tools-served"))
+
+    rounds = run.records[Kind.THINK_ACT].values()
+    assert {(each["provider"], bool(each["cost_usd"])) for each in rounds} == {("local.chat", True)}

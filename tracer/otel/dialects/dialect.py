@@ -78,6 +78,8 @@ class SpanFacts(NamedTuple):
     model: str | None = None
     provider: str | None = None
     """The provider of the model, as the emitter names it."""
+    is_provider_chosen: bool = False
+    """Whether the user chose the provider's name, so that it may be a reseller."""
     messages: str | None = None
     chosen: tuple[RequestedCall, ...] = ()
     input_tokens: int | None = None

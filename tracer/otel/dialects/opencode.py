@@ -78,7 +78,11 @@ _MOST_OF_A_TITLE = 200
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
     """Return the spans of a run, after its agents, model calls and tool calls are reconstructed."""
-    return _OpenCodeRun(spans, logs).completed()
+    completed = _OpenCodeRun(spans, logs).completed()
+    for span in completed:
+        if span.facts.role is Role.MODEL:  # users name providers in `opencode.json`
+            span.facts = span.facts._replace(is_provider_chosen=True)
+    return completed
 
 
 # --- Log records ---------------------------------------------------------------------------------

@@ -980,7 +980,14 @@ def _listed_cost(facts: SpanFacts, span: SlimSpan) -> Decimal | None:
         return None
     # At the span's own time: the same spans must cost the same tomorrow.
     at = moment(span.start) or EPOCH
-    return cost_of(usage, model, provider=facts.provider, at=at, tier=facts.service_tier)
+    return cost_of(
+        usage,
+        model,
+        provider=facts.provider,
+        at=at,
+        tier=facts.service_tier,
+        is_provider_chosen=facts.is_provider_chosen,
+    )
 
 
 def _usage(facts: SpanFacts) -> TokenUsage | None:
