@@ -153,6 +153,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "followsKeys": [],
     "promptSequence": None,
     "promptNumber": None,
+    "workKeys": [],
     "toolCalls": 14,
     "failedCalls": 1,
 }

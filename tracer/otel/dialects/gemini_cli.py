@@ -171,11 +171,12 @@ DIALECT = Dialect(
         "name": ("gen_ai.tool.name", "gen_ai.input.messages"),
         "conversation": genai.CONVERSATIONS,
         "call_id": ("gen_ai.tool.call_id",),
-        "request": ("gen_ai.input.messages",),
+        "request": ("gen_ai.input.messages", "prompt"),
         "answer": ("gen_ai.output.messages",),
         "arguments": ("gen_ai.input.messages",),
         "result": ("gen_ai.output.messages",),
         "has_failed": ("gen_ai.output.messages",),
         "work_key": ("gen_ai.prompt.name", "gen_ai.input.messages"),
+        "links": ("prompt_id",),
     },
 )

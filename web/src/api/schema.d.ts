@@ -2262,7 +2262,8 @@ export interface components {
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
          *       "unreadScopes": [],
-         *       "unreadSpans": 0
+         *       "unreadSpans": 0,
+         *       "workKeys": []
          *     }
          */
         RunPreviewSchema: {
@@ -2545,7 +2546,8 @@ export interface components {
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
          *       "unreadScopes": [],
-         *       "unreadSpans": 0
+         *       "unreadSpans": 0,
+         *       "workKeys": []
          *     }
          */
         RunSchema: {
@@ -2808,7 +2810,8 @@ export interface components {
          *       "toolCalls": 14,
          *       "unpricedCalls": 0,
          *       "unreadScopes": [],
-         *       "unreadSpans": 0
+         *       "unreadSpans": 0,
+         *       "workKeys": []
          *     }
          */
         SingleRunSchema: {
