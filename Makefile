@@ -63,7 +63,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
 	test-python-thorough watch coverage check check-lint check-format check-types check-imports check-web \
-	check-ts audit format fields attributes emitters openapi docs docs-install data bench screenshots \
+	check-ts audit format fields attributes emitters agents openapi docs docs-install data bench screenshots \
 	torture wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
@@ -170,6 +170,10 @@ attributes: setup #: Write docs/reference/attributes.md: the attributes that the
 
 emitters: setup #: Write docs/reference/emitters.md: what the captures of each emitter show
 	$(BIN)/python -m tests.otel.emitters
+
+agents: setup #: Run the newest coding agents from npm and compare what Tracer shows (10 min), or some: ONLY="codex claude-code/single"
+	$(BIN)/python -m tests.otel.coding_agents.live $(ONLY)
+	$(MAKE) emitters
 
 docs: setup #: Build the documentation site in dist/site; a broken link fails
 	$(BIN)/python -m scripts.site

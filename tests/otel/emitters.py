@@ -1,7 +1,8 @@
 """Write docs/reference/emitters.md, what Tracer reads of each emitter: `make emitters`.
 
 The figures are computed from the captures of the tests, so a change of the projection changes the
-page, and `test_emitters.py` fails until the page is written again.
+page, and `test_emitters.py` fails until the page is written again. The newest coding agents are
+listed with the stored results of `make agents`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from tests.otel import captured
 from tests.otel.coding_agents import captured as coding_agents
+from tests.otel.coding_agents.live import results
 from tests.otel.projections import Projected
 from tracer.otel.dialects import DIALECTS
 from tracer.records import Kind
@@ -155,6 +157,17 @@ RECORDED = """## Recorded programs
 | emitter | recording | date | calls | sub-agents, exact | inferred | missing or inferred, because |
 |---|---|---|---|---|---|---|"""
 
+NEWEST = """
+## Newest coding agents
+
+`make agents` installs the newest versions of these programs, runs them with a scripted model, and
+compares what Tracer shows with what the model knows
+([how](../contributing/coding-agents.md)). *Exact* means: all rounds, calls, arguments, statuses,
+agents, tokens, costs and titles are right, and no link is inferred or, while the program ran, was
+false. *Placed while running* counts the calls that were seen below their agent before they ended.
+Some programs send nothing while a call runs.
+"""
+
 CONVENTIONS = """
 ## All conventions
 
@@ -172,7 +185,8 @@ def page() -> str:
         for each in sorted(DIALECTS, key=lambda each: each.title.casefold())
     )
     recorded = sorted(each.line for each in captures())
-    return "\n".join([HEAD, RECORDED, *recorded, CONVENTIONS, *conventions, ""])
+    newest = results.lines(results.stored())
+    return "\n".join([HEAD, RECORDED, *recorded, NEWEST, *newest, CONVENTIONS, *conventions, ""])
 
 
 if __name__ == "__main__":

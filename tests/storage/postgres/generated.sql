@@ -2,14 +2,14 @@
     INSERT INTO run AS stored (project_id, root_plan_id, status, recorded_at, revision, source,
         input_tokens, output_tokens, cost_usd, tool_calls, failed_calls, session_id, subject,
             traceparent, run_metadata, service_name, service_version, deployment_environment, tags,
-            masked)
+            work_keys, masked)
     SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0, incoming.session_id,
         incoming.subject, incoming.traceparent, incoming.run_metadata, incoming.service_name,
             incoming.service_version, incoming.deployment_environment, incoming.tags,
-            incoming.masked
+            incoming.work_keys, incoming.masked
     FROM json_to_recordset($3) AS incoming (root_plan_id UUID, session_id TEXT, subject TEXT,
         traceparent TEXT, run_metadata TEXT, service_name TEXT, service_version TEXT,
-        deployment_environment TEXT, tags TEXT[], masked TEXT[])
+        deployment_environment TEXT, tags TEXT[], work_keys TEXT[], masked TEXT[])
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1,
         session_id = greatest(stored.session_id, excluded.session_id COLLATE "C"),
@@ -23,6 +23,9 @@
         tags = CASE WHEN excluded.tags IS NULL OR excluded.tags <@ stored.tags THEN stored.tags ELSE
             ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.tags || excluded.tags) AS item
             ORDER BY 1) END,
+        work_keys = CASE WHEN excluded.work_keys IS NULL OR excluded.work_keys <@ stored.work_keys
+            THEN stored.work_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM
+            unnest(stored.work_keys || excluded.work_keys) AS item ORDER BY 1) END,
         masked = CASE WHEN excluded.masked IS NULL OR excluded.masked <@ stored.masked THEN
             stored.masked ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.masked ||
             excluded.masked) AS item ORDER BY 1) END
@@ -198,7 +201,7 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     failed_calls = incoming.failed_calls, unread_spans = incoming.unread_spans,
     unread_scopes = incoming.unread_scopes, follows_keys = incoming.follows_keys,
     prompt_sequence = incoming.prompt_sequence, prompt_number = incoming.prompt_number,
-    revision = incoming.revision, projected = incoming.projected,
+    work_keys = incoming.work_keys, revision = incoming.revision, projected = incoming.projected,
     projection_version = incoming.projection_version, projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
         second') AT TIME ZONE 'UTC',
@@ -212,9 +215,9 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subj
     started_at TIMESTAMP WITH TIME ZONE, finished_at TIMESTAMP WITH TIME ZONE, recorder_id UUID,
     input_tokens BIGINT, output_tokens BIGINT, cost_usd NUMERIC, unpriced_calls BIGINT,
     tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, unread_scopes TEXT[],
-    follows_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, revision bigint,
-    projected bigint, projection_version integer, seconds float8, span_bytes bigint,
-    settle_seconds float8)
+    follows_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, work_keys TEXT[],
+    revision bigint, projected bigint, projection_version integer, seconds float8,
+    span_bytes bigint, settle_seconds float8)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[]);
 

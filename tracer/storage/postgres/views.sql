@@ -75,7 +75,8 @@ SELECT
     coalesce(run.unread_scopes, '{}') AS unread_scopes,
     run.follows_keys,
     run.prompt_sequence,
-    run.prompt_number
+    run.prompt_number,
+    run.work_keys
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -116,6 +117,7 @@ COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of the
 COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls or agents of other runs that it executes or follows; at most 100.';
 COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
 COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
+COMMENT ON COLUMN trace.runs.work_keys IS 'The emitter''s ids of the piece of work that the run is a part of, sorted.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
