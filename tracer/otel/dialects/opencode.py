@@ -648,6 +648,8 @@ class _OpenCodeRun:
             span = self._make(self._id_of(call), _EXECUTE, Role.TOOL, call.start)
             span.end = call.end
             self._read_call(call, span)
+            if self._round_of(call, by_step) is None and self._names_a_round(call):
+                span.facts = span.facts._replace(awaits_round=True)
             made |= dict.fromkeys(call.spans, span)
         for call in calls:
             span = made[call.spans[0]]
@@ -691,6 +693,13 @@ class _OpenCodeRun:
         message = call.execute.attributes.get("message.id") if call.execute is not None else None
         step = self._notes.steps.get(message) if isinstance(message, str) else None
         return by_step.get(step) if step is not None else None
+
+    def _names_a_round(self, call: _OpenCodeCall) -> bool:
+        """Return whether a call has the id of its model call, which may not have arrived."""
+        if call.content is not None and call.content.missing_parent is not None:
+            return True
+        message = call.execute.attributes.get("message.id") if call.execute is not None else None
+        return isinstance(message, str) and message in self._notes.steps
 
     def _read_call(self, call: _OpenCodeCall, made: SlimSpan) -> None:
         content, execute = call.content, call.execute
