@@ -21,7 +21,7 @@ BUDGETS: dict[str, int] = {
     "tracer/cli": 1_370,
     "tracer/client": 1_405,
     "tracer/lineage": 1_054,
-    "tracer/otel": 9_450,
+    "tracer/otel": 9_500,
     "tracer/recorder": 1_080,
     "tracer/records": 2_384,
     "tracer/redaction": 650,

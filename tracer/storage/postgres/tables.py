@@ -588,7 +588,7 @@ def _comment(row_class: type[SQLModel]) -> None:
         if issubclass(parent, BaseModel):
             for name, field in parent.model_fields.items():
                 if field.description and name in table.columns:
-                    table.columns[name].comment = field.description
+                    table.columns[name].comment = " ".join(field.description.split())
 
 
 for _row_class in (

@@ -2440,6 +2440,11 @@ export interface components {
              */
             promptNumber: number | null;
             /**
+             * Workkeys
+             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
+             */
+            workKeys: string[];
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2724,6 +2729,11 @@ export interface components {
              */
             promptNumber: number | null;
             /**
+             * Workkeys
+             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
+             */
+            workKeys: string[];
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2987,6 +2997,11 @@ export interface components {
              * @description The emitter's number of the run's prompt, among the prompts of its session and process.
              */
             promptNumber: number | null;
+            /**
+             * Workkeys
+             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
+             */
+            workKeys: string[];
             /**
              * Request
              * @description The first 300 characters of the question.
