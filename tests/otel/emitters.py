@@ -37,8 +37,11 @@ REASONS = {
     ),
     "openai-agents-traceloop-single": "A sub-agent's span is no child of the call that opened it.",
     "pydantic-ai-default-crash-single": f"{_KILLED} Logfire's pending spans show them.",
-    "claude-code-failing-content-on": "Claude Code refuses a call of an unknown tool before it"
-    " decides on it, and sends neither a span nor an event about it.",
+    **dict.fromkeys(
+        ("claude-code-failing-content-on", "claude-code-2.1.332-failing-content-on"),
+        "Claude Code refuses a call of an unknown tool before it decides on it, and sends neither a"
+        " span nor an event about it.",
+    ),
     "claude-code-killed-content-on": _KILLED,
     "claude-code-nested-content-off": "Content is off: arguments, results and messages are not"
     " sent.",
