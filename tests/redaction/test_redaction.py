@@ -44,6 +44,16 @@ VALUES_OF_KEYS: list[tuple[str, str | None]] = [
     ("postgres://u:p%40w@host/db", "postgres://u:[masked: url_password]@host/db"),
     ("postgres://u:p@ss@host/db", "postgres://u:[masked: url_password]@host/db"),
     ("Bearer abc12345678", "Bearer [masked: bearer_token]"),
+    ('[INFO] connect password="hunter2"', '[INFO] connect password="[masked: password]"'),
+    ('{{template}} token="abc"', '{{template}} token="[masked: token]"'),
+    ('[db]\npassword = "hunter2"', '[db]\npassword = "[masked: password]"'),
+    (
+        "\x1b[1mpassword\x1b[0m=\x1b[32mhunter2\x1b[0m ok",
+        "\x1b[1mpassword\x1b[0m=\x1b[32m[masked: password]\x1b[0m ok",
+    ),
+    ("\x1b[31mERROR\x1b[0mtoken=abc", "\x1b[31mERROR\x1b[0mtoken=[masked: token]"),
+    ("next=%2Fcb%3Ftoken%3Da%20b", "next=%2Fcb%3Ftoken%3D[masked: token]%20b"),
+    ("?password=a%20b&n=1", "?password=[masked: password]&n=1"),
     ("İ PASSWORD=hunter2", "İ PASSWORD=[masked: password]"),
     ("\u241b0000 password=a\u241b0000b", "\u241b0000 password=[masked: password]"),
 ]
@@ -348,6 +358,33 @@ HOSTILE_UNITS = [
     *("eyJ", "eyJaaaaaaaa.", "password", "password=", '"password":"', '{"secret":[', "[", "\\"),
     *('\\"token\\":\\"', "://a:", "-----BEGIN PRIVATE KEY-----", "sk-", "4", "4111 ", "a"),
     *("password\\\\\\", "token.", "password=,a", " ", "bearer aaaaaaaa ", '"', "http://a:a:"),
+    *(
+        "curl -u ",
+        "mysql -p",
+        "--password ",
+        "<password>",
+        "password='${",
+        "\x1b[",
+        "\\x1b[0;",
+        "%25",
+    ),
+    *(
+        "&quot;",
+        '"name":"password",',
+        '["password", ',
+        "password: str = ",
+        "sk-a",
+        "AKIA2",
+        "eyJa.eyJa.",
+    ),
+    *(
+        "identified by ",
+        "login password ",
+        "0123456789abcdef",
+        "password: a b ",
+        "\\\\n",
+        "token\x1b[m",
+    ),
 ]
 """Beginnings of secrets. Repeated, they make a backtracking expression take quadratic time."""
 

@@ -222,12 +222,13 @@ class Forms:
 
         `removed` are the positions at which something was removed from the text.
         """
-        match = self._forms.match(text, start)
+        match = self._forms.match(text, start) if is_boundary(text, start, removed) else None
         if match is None or match.lastgroup is None:
             return None
         rule, check = self._rules[match.lastgroup]
-        is_whole = all(is_boundary(text, each, removed) for each in match.span())
-        if not is_whole or (check == "luhn" and not _passes_luhn(match[0])):
+        if not is_boundary(text, match.end(), removed):
+            return None
+        if check == "luhn" and not _passes_luhn(match[0]):
             return None
         part = f"s{match.lastgroup[1:]}"
         start, end = match.span(part if part in self._forms.groupindex else 0)

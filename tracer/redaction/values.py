@@ -74,6 +74,8 @@ _BEFORE = 90
 def _assigned_value(text: str, key: Key, assigned: re.Match[str]) -> Edit | None:
     quote, before, sign, after = assigned.group("quote", "before", "sign", "after")
     at = assigned.end()
+    if quote is None and ("\n" in before or (sign == ":" and before and not after)):
+        return None  # as in `:param password: …`, or a role such as ":meth:" after a word
     if sign == ":" and quote is None:
         if typed := _TEXT["typed"].match(text, at):
             at = typed.end()
