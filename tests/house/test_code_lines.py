@@ -24,7 +24,7 @@ BUDGETS: dict[str, int] = {
     "tracer/otel": 9_500,
     "tracer/recorder": 1_080,
     "tracer/records": 2_384,
-    "tracer/redaction": 650,
+    "tracer/redaction": 655,
     "tracer/runtime": 1_860,
     "tracer/storage": 9_070,
     "tracer/tools": 4_680,

@@ -44,6 +44,16 @@ VALUES_OF_KEYS: list[tuple[str, str | None]] = [
     ("postgres://u:p%40w@host/db", "postgres://u:[masked: url_password]@host/db"),
     ("postgres://u:p@ss@host/db", "postgres://u:[masked: url_password]@host/db"),
     ("Bearer abc12345678", "Bearer [masked: bearer_token]"),
+    (
+        '[{"op":"compare_and_set","path":["token"],"value":"a1","expected":"b2"}]',
+        '[{"op":"compare_and_set","path":["token"],"value":"[masked: token]",'
+        '"expected":"[masked: token]"}]',
+    ),
+    ('name="password"\r\n\r\nhunter2\r\n--x', 'name="password"\r\n\r\n[masked: password]\r\n--x'),
+    (
+        'headers.set("Authorization", "Bearer x1")',
+        'headers.set("Authorization", "[masked: authorization]")',
+    ),
     ('[INFO] connect password="hunter2"', '[INFO] connect password="[masked: password]"'),
     ('{{template}} token="abc"', '{{template}} token="[masked: token]"'),
     ('[db]\npassword = "hunter2"', '[db]\npassword = "[masked: password]"'),

@@ -22,7 +22,7 @@ from tracer.errors import TooManySecrets
 from tracer.records.masks import mask, not_kept, payload_mark
 from tracer.redaction import rules
 from tracer.redaction.edits import Edit, apply, json_view, masks_in, readable, united
-from tracer.redaction.values import is_harmless, secret_value
+from tracer.redaction.values import is_harmless, secret_values
 
 MAX_WORK = 300_000
 """The largest amount of work on one text. Each possible secret that is examined counts 1. Each mask
@@ -176,9 +176,11 @@ class _Reading:
         is_read_as_json = level < _MAX_NESTED and _is_json(text)
         return united(text, self._in_json(text, level) if is_read_as_json else self._in_text(text))
 
-    def _add(self, edits: list[Edit], edit: Edit) -> None:
-        self._count(MASK_WORK)
-        edits.append(edit)
+    def _add(self, edits: list[Edit], new: list[Edit]) -> tuple[int, int]:
+        """Add edits, and return the span of the last one."""
+        self._count(MASK_WORK * len(new))
+        edits += new
+        return new[-1].start, new[-1].end
 
     def _in_text(self, text: str) -> list[Edit]:
         view = readable(text)
@@ -195,26 +197,26 @@ class _Reading:
                 hidden = next(masks)
             if hidden[0] <= at or skipped[0] <= at < skipped[1]:
                 continue
-            edit = other = None
-            if found := self._rules.forms.secret_at(shown, start, removed):
-                other = Edit(*found)
+            found: list[Edit] = []
+            if secret := self._rules.forms.secret_at(shown, start, removed):
+                found = [Edit(*secret)]
             elif self._has_keys:
                 start, end = _key_around(shown, start, end, removed)
                 if view is not None:
                     # The text itself comes first: an escape may belong to the value.
                     key = view.original(Edit(start, end, ""))
-                    edit = secret_value(text, key.start, key.end, self._rules.keys)
-                other = None if edit else secret_value(shown, start, end, self._rules.keys)
-            if other is not None:
-                edit = other if view is None else view.original(other)
-            if edit is not None:
-                self._add(edits, edit)
-                skipped = edit[:2]
+                    if edits_of_text := secret_values(text, key.start, key.end, self._rules.keys):
+                        skipped = self._add(edits, edits_of_text)
+                        continue
+                found = secret_values(shown, start, end, self._rules.keys)
+            if found:
+                found = found if view is None else [view.original(edit) for edit in found]
+                skipped = self._add(edits, found)
         for pattern, regex in self._rules.own:
             for start, end in regex.spans(text):
                 self._count()
                 if pattern.is_secret is None or pattern.is_secret(text, start, end):
-                    self._add(edits, Edit(start, end, mask(pattern.rule)))
+                    self._add(edits, [Edit(start, end, mask(pattern.rule))])
         return edits
 
     def _in_json(self, text: str, level: int) -> list[Edit]:
@@ -239,16 +241,14 @@ class _Reading:
             kind = token.lastindex
             if kind == _NUMBER:
                 if self._rules.own and (found := self.edits(token[0], level)):
-                    self._add(edits, Edit(start, end, f'"{found[0].replacement}"'))
+                    self._add(edits, [Edit(start, end, f'"{found[0].replacement}"')])
             elif kind is not None:
                 raw, start = token[1], token.start(1)
                 value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
                 edits += _within_string(raw, self.edits(value, level + 1), start)
                 if self._has_keys and (kind == _KEY or len(value) <= rules.MAX_KEY_CHARACTERS):
-                    named = secret_value(text, start, token.end(1), self._rules.keys, value)
-                    if named is not None:
-                        self._add(edits, named)
-                        skipped = named[:2]
+                    named = secret_values(text, start, token.end(1), self._rules.keys, value)
+                    skipped = self._add(edits, named) if named else skipped
         return edits
 
 

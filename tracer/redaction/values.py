@@ -30,12 +30,12 @@ class Key(NamedTuple):
     keys: SecretKeys
 
 
-def secret_value(
+def secret_values(
     text: str, start: int, end: int, keys: SecretKeys, name: str | None = None
-) -> Edit | None:
-    """Return the edit that masks the value of a key.
+) -> list[Edit]:
+    """Return the edits that mask the value of a key.
 
-    Returns None if the key is not secret, or if its value cannot be a secret.
+    Returns none if the key is not secret, or if its value cannot be a secret.
 
     Args:
         text: The text.
@@ -47,23 +47,34 @@ def secret_value(
     name = text[start:end] if name is None else name
     rule = keys.rule_of(name)
     if rule is None:
-        return None
+        return []
     key = Key(start, name, rule, keys)
     if assigned := _TEXT["assigned"].match(text, end):
-        return _assigned_value(text, key, assigned)
+        assigned_edit = _assigned_value(text, key, assigned)
+        return [assigned_edit] if assigned_edit else []
     before = text[max(0, start - _BEFORE) : start]
     for place in PLACES:
-        after = place["after"].match(text, end)
-        if after is not None and place["before"].search(before) and place["key"].match(name):
+        if not (place["before"].search(before) and place["key"].match(name)):
+            continue
+        edits: list[Edit] = []
+        # A change of a session's state has two values: `value` and `expected`.
+        while len(edits) < _MOST_VALUES and (after := place["after"].match(text, end)):
             groups = after.groupdict()
             if groups.get("content"):
                 edit = _edit(text, *after.span("content"), key, "content")
             else:
                 edit = _value_at(text, after.end(), key, quote=groups.get("quote"))
-            if edit is not None and place["value"].match(text, edit.start, edit.end):
-                return edit
-    return None
+            if edit is None or not place["value"].match(text, edit.start, edit.end):
+                break
+            edits.append(edit)
+            end = edit.end
+        if edits:
+            return edits
+    return []
 
+
+_MOST_VALUES = 2
+"""The largest number of values that a key has in one place."""
 
 _BEFORE = 90
 """How many characters before a key are examined."""
