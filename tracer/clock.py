@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,6 +14,33 @@ Clock = Callable[[], datetime]
 def utc_now() -> datetime:
     """Return the current time in UTC, as an aware datetime."""
     return datetime.now(UTC)
+
+
+def steady_clock(now: Clock = utc_now, elapsed: Callable[[], float] = time.monotonic) -> Clock:
+    """Return a clock that never goes back: a record must not finish before it started.
+
+    If the system's clock is set back, this one goes on by the monotonic clock.
+
+    Args:
+        now: The system's clock.
+        elapsed: The monotonic clock, in seconds.
+    """
+    begin, begin_elapsed = now(), elapsed()
+
+    def read() -> datetime:
+        nonlocal begin, begin_elapsed
+        at = elapsed()
+        steady, moment = begin + timedelta(seconds=at - begin_elapsed), now()
+        if moment < steady:
+            return steady
+        begin, begin_elapsed = moment, at
+        return moment
+
+    return read
+
+
+steady_now = steady_clock()
+"""The clock of recorders in this process."""
 
 
 def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1)) -> Clock:

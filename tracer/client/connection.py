@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context as OtelContext
 
-from tracer.clock import Clock, utc_now
+from tracer.clock import Clock, steady_now
 from tracer.logs import get_logger
 from tracer.recorder import (
     CLOSING_SECONDS,
@@ -258,7 +258,7 @@ class Connection:
         open_spool: OpenSpool,
         *,
         buffered: bool = False,
-        clock: Clock = utc_now,
+        clock: Clock = steady_now,
         ids: IdSource = new_id,
         redaction: Redaction | None = None,
         patience: float | None = None,

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import UUID
 
-from tracer.clock import Clock, utc_now
+from tracer.clock import Clock, steady_now, utc_now
 from tracer.logs import get_logger
 from tracer.recorder.delivery import (
     STORE_AWAY,
@@ -102,7 +102,7 @@ class Recorder:
         writer: TraceWriter,
         spool: Spool,
         *,
-        clock: Clock = utc_now,
+        clock: Clock = steady_now,
         ids: IdSource = new_id,
         patience: float | None = None,
         closing_seconds: float = CLOSING_SECONDS,
