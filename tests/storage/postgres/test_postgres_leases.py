@@ -51,7 +51,8 @@ async def test_concurrent_reapers_mark_each_run_once(store: Living, pool: Pool) 
     before = await store.reader.read_revisions([run.root for run in runs])
     notified: list[UUID] = []
     reapers = [Reaper(pool, TERMS, notified.extend, store.clock) for _ in range(4)]
-    store.clock.move(60)
+    await store.pass_time(59)
+    store.clock.move(1)
 
     await asyncio.gather(*(reaper.run_once() for reaper in reapers))
 
@@ -148,8 +149,8 @@ async def test_leases_use_the_clock_of_the_database(pool: Pool) -> None:
         times.append((await writer.renew(new_id())).seen_at)
         await Reaper(pool, TERMS).run_once()
         async with pool.connection() as connection:
-            cursor = await connection.execute("SELECT checked_at FROM lease_check")
-            times += [checked_at for (checked_at,) in await cursor.fetchall()]
+            cursor = await connection.execute("SELECT served_at FROM lease_check")
+            times += [served_at for (served_at,) in await cursor.fetchall()]
     assert times == sorted(times)
 
 
@@ -173,5 +174,20 @@ async def test_server_restarted_after_a_lease_waits_for_a_full_lease(
     await restarted.pass_time(0)
     await restarted.pass_time(59)
     assert (await statuses(store, run))["run"] == "running"
+    await restarted.pass_time(1)
+    assert (await statuses(store, run))["run"] == "abandoned"
+
+
+async def test_server_that_was_away_for_half_a_lease_waits_for_a_full_lease(
+    store: Living, pool: Pool
+) -> None:
+    run = await in_flight(store, new_id())
+    await store.pass_time(29)
+    store.clock.move(31)
+    restarted = replace(store, reaper=Reaper(pool, TERMS, clock=store.clock))
+
+    await restarted.pass_time(0)
+    assert (await statuses(store, run))["run"] == "running"
+    await restarted.pass_time(59)
     await restarted.pass_time(1)
     assert (await statuses(store, run))["run"] == "abandoned"

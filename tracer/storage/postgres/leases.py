@@ -73,15 +73,15 @@ FROM recorder_lease"""
 # --- The reaper ----------------------------------------------------------------------------------
 
 CHECK = """
-UPDATE lease_check SET checked_at = moment.now,
-    since = CASE WHEN checked_at + $2::interval >= moment.now THEN since ELSE moment.now END
+UPDATE lease_check SET served_at = moment.now, served_since = CASE
+    WHEN served_at + $2::interval >= moment.now THEN served_since ELSE moment.now END
 FROM (SELECT coalesce($1::timestamptz, statement_timestamp()) AS now) AS moment
-RETURNING checked_at"""
-"""Store that a server looks for expired leases at the time $1, and return this time; null means the
-time of the database. If no server looked for longer than $2, heartbeats may be missing: no lease
-expires before its full length has passed since now."""
+RETURNING served_at"""
+"""Store that a server runs at the time $1, and return this time; null means the time of the
+database. If no server ran for longer than $2, heartbeats may be missing: no lease expires before
+its full length has passed since now."""
 
-_EXPIRED = "greatest(lease.seen_at, (SELECT since FROM lease_check)) + lease.length <= $1"
+_EXPIRED = "greatest(lease.seen_at, (SELECT served_since FROM lease_check)) + lease.length <= $1"
 
 _OF_LEASE = "part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"
 
@@ -297,7 +297,7 @@ async def mark_recorders(
         The runs that changed, after each transaction.
     """
     async with pooled_connection(pool) as connection:
-        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease])
+        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease / 2])
     for condition in (IS_DEAD, IS_ALIVE):
         changed: set[UUID] | None = set()
         while changed is not None:

@@ -324,10 +324,10 @@ class LeaseCheckRow(TableRow, table=True):
 
     is_only: bool = Field(primary_key=True)
     """True."""
-    checked_at: datetime | None = None
-    """When a server last looked for expired leases; null before the first time."""
-    since: datetime | None = None
-    """The time since which servers looked with pauses that were shorter than a lease."""
+    served_at: datetime | None = None
+    """When a server last set this time to now; each does so every five seconds."""
+    served_since: datetime | None = None
+    """The time since which servers run without a pause of half a lease (30 s)."""
 
 
 class RecorderRunRow(TableRow, table=True):
