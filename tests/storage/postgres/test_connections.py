@@ -304,3 +304,16 @@ async def test_slow_reads_take_no_connection_from_a_writer(database_url: str) ->
         await asyncio.gather(*slow, return_exceptions=True)
 
     assert answer.refused == []
+
+
+async def test_caller_waits_for_a_busy_pool_longer_than_for_a_database_that_is_down(
+    database_url: str,
+) -> None:
+    async with open_pool(database_url, max_size=1, answer_seconds=1) as pool:
+
+        async def use() -> None:
+            async with pooled_connection(pool) as connection:
+                await connection.execute("SELECT pg_sleep(0.03)")
+
+        # Together they need three seconds of the only connection.
+        await asyncio.gather(*(use() for _ in range(100)))

@@ -199,6 +199,8 @@ class Readers:
     def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
         """Set the options of the connections, and how many seconds to wait for one."""
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self._is_down = False
+        """Whether the last read that needed a connection got none."""
         self._connections = ConnectionPool(
             kwargs=dict(options),
             connection_class=SyncConnection,
@@ -223,11 +225,19 @@ class Readers:
         is_cancelled = threading.Event()
         # Held to cancel, so that the connection cannot be lent to another read meanwhile.
         lock = threading.Lock()
-        # In an outage, reads that waited for a thread do not wait as long again for a connection.
-        deadline = time.monotonic() + self._connections.timeout
+        asked_at = time.monotonic()
 
         def run() -> T:
-            connection = self._live_connection(max(deadline - time.monotonic(), INTERVAL))
+            # In an outage, reads that waited for a thread do not wait as long again for a
+            # connection. If the last one got a connection, the threads were only busy.
+            waited = time.monotonic() - asked_at if self._is_down else 0.0
+            seconds = max(self._connections.timeout - waited, INTERVAL)
+            try:
+                connection = self._live_connection(seconds)
+            except PoolTimeout:
+                self._is_down = True
+                raise
+            self._is_down = False
             try:
                 with lock:
                     if is_cancelled.is_set():
@@ -290,6 +300,8 @@ class Pool(AsyncConnectionPool[PoolConnection]):
     """The threads that read, with connections of their own."""
     connect_failure: BaseException | None = None
     """The error of the last attempt to connect. Set only if the pool is quiet."""
+    _returned = 0
+    """How many working connections were returned."""
 
     async def close(self, timeout: float = 5.0) -> None:
         """Close all connections."""
@@ -297,11 +309,23 @@ class Pool(AsyncConnectionPool[PoolConnection]):
         await asyncio.to_thread(self.readers.close)
 
     async def getconn(self, timeout: float | None = None) -> PoolConnection:
-        """Return a connection. If none can be opened, the error has the reason as its cause."""
-        try:
-            return await super().getconn(timeout)
-        except PoolTimeout as error:
-            raise error from self.connect_failure
+        """Return a connection. If none can be opened, the error has the reason as its cause.
+
+        While other callers return working connections, the pool is busy and the database answers.
+        Then this method waits on. The caller limits the time.
+        """
+        while True:
+            returned = self._returned
+            try:
+                return await super().getconn(timeout)
+            except PoolTimeout as error:
+                if returned == self._returned:
+                    raise error from self.connect_failure
+
+    async def putconn(self, conn: PoolConnection) -> None:
+        """Return a connection to the pool."""
+        self._returned += not conn.closed
+        await super().putconn(conn)
 
 
 def libpq_url(url: str) -> str:
