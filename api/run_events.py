@@ -27,6 +27,7 @@ MAX_CHANGES = 2_000
 GAP_SECONDS = 0.03
 RETRY_SECONDS = 1.0
 PING_SECONDS = 15.0
+CHECK_SECONDS = 1.0
 
 RECONNECT_MS = 1_000
 """How long a client waits before it reconnects."""
@@ -49,6 +50,9 @@ class StreamSettings:
     ping_seconds: float = PING_SECONDS
     """After this time without a message, the server sends a comment, so that the client knows that
     the connection is alive."""
+
+    check_seconds: float = CHECK_SECONDS
+    """How often the access of an idle stream's client is checked."""
 
 
 DEFAULT_SETTINGS = StreamSettings()
@@ -100,11 +104,30 @@ async def run_events(
             is_stale = False
             after = changes.revision
             await asyncio.sleep(settings.gap_seconds)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(settings.ping_seconds):
-                await woken.wait()
-        if not woken.is_set():  # no change, but the caller's access may have ended
+        if not await _has_changed(woken, check_caller, settings):
             yield KEEPALIVE_COMMENT
+
+
+async def _has_changed(
+    woken: asyncio.Event, check_caller: CheckCaller, settings: StreamSettings
+) -> bool:
+    """Wait until the run may have changed, or the caller's access ended.
+
+    Return False if neither happens in `ping_seconds`.
+    """
+    for _ in range(max(1, round(settings.ping_seconds / settings.check_seconds))):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(settings.check_seconds, settings.ping_seconds)):
+                await woken.wait()
+        if woken.is_set():
+            return True
+        try:
+            await check_caller()
+        except NotIdentified:
+            return True
+        except StoreUnavailable:
+            pass  # the next read reports it
+    return False
 
 
 async def _changes_of(
