@@ -1,6 +1,7 @@
-"""OTLP over gRPC: three unary methods, which use the functions of the HTTP routes.
+"""OTLP over gRPC: three methods, which use the functions of the HTTP routes.
 
-gRPC reads a message before it calls the method, and so before the caller is authenticated.
+Clients call them as unary methods. The server declares the requests as streams: it then checks the
+caller before it reads a message, and can reject a call with none or several.
 """
 
 from __future__ import annotations
@@ -25,15 +26,25 @@ from google.rpc.status_pb2 import Status
 
 from api.dependencies import check_scope, writer_for
 from api.middleware import log_request, request_id
-from api.middleware.authentication import find_key_caller
+from api.middleware.authentication import find_key_caller, is_loopback
 from api.otlp.routes import LOGS, PROTOBUF, TRACES, Received, accept, check_backlog, note_accepted
 from api.problems import LogEntry, log_crash, problem_of
-from tracer.errors import ConfigurationError, TracerError
+from tracer.errors import BadRequest, ConfigurationError, TooBusy, TracerError
 from tracer.logs import get_logger, request_bound
 from tracer.records.access import Caller, Scope
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 """The largest message, compressed or not. The default of the OpenTelemetry Collector is 4 MiB."""
+
+MESSAGE_SECONDS = 60.0
+"""The longest wait for the message of a call."""
+
+IDLE_SECONDS = 120.0
+"""After how long a connection without calls is closed. The OpenTelemetry Collector and the SDKs
+connect again."""
+
+MAX_STREAMS = 128
+"""The largest number of calls at the same time over one connection."""
 
 DRAIN_SECONDS = 5
 
@@ -74,10 +85,17 @@ class GrpcAddress:
 
 
 @asynccontextmanager
-async def grpc_serving(app: FastAPI, address: GrpcAddress) -> AsyncIterator[int | None]:
+async def grpc_serving(
+    app: FastAPI, address: GrpcAddress, idle_seconds: float = IDLE_SECONDS
+) -> AsyncIterator[int | None]:
     """Serve OTLP over gRPC with the components of an application. Yield the port.
 
     If an optional port cannot be used, log a warning and yield None.
+
+    Args:
+        app: The application.
+        address: Where to listen.
+        idle_seconds: See `IDLE_SECONDS`.
 
     Raises:
         ConfigurationError: A required port cannot be used, or the files for TLS cannot be read.
@@ -88,6 +106,8 @@ async def grpc_serving(app: FastAPI, address: GrpcAddress) -> AsyncIterator[int 
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", MAX_STREAMS),
+            ("grpc.max_connection_idle_ms", round(idle_seconds * 1000)),
         ]
     )
     server.add_generic_rpc_handlers(tuple(_handlers(app.state)))
@@ -107,6 +127,13 @@ async def grpc_serving(app: FastAPI, address: GrpcAddress) -> AsyncIterator[int 
         log.warning("grpc_not_served", host=address.host, port=address.port, reason=problem)
         yield None
         return
+    if not is_loopback(address.host):
+        log.warning(
+            "grpc_beyond_loopback",
+            host=address.host,
+            reason="gRPC does not limit the memory of unfinished headers",
+            what_to_do="Make sure that only networks that you trust reach the port.",
+        )
     await server.start()
     try:
         yield port
@@ -153,7 +180,8 @@ def _why_not_free(address: GrpcAddress) -> str | None:
 def _handlers(state: Any) -> Iterator[grpc.GenericRpcHandler]:
     for service, received in _SERVICES.items():
         # Without (de)serializers, because the decoder checks the bytes before it parses them.
-        handler: Any = grpc.unary_unary_rpc_method_handler(_Export(state, service, received).answer)
+        answer = _Export(state, service, received).answer
+        handler: Any = grpc.stream_unary_rpc_method_handler(answer)
         yield grpc.method_handlers_generic_handler(service, {"Export": handler})
 
 
@@ -166,18 +194,18 @@ class _Export:
         self._received = received
         self._answering: set[asyncio.Task[Any]] = set()
 
-    async def answer(self, message: bytes, context: Any) -> bytes:
-        """Store the items of a message."""
+    async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
+        """Store the items of the only message of a call."""
         metadata = [
             (key.encode(), value.encode("latin-1", "replace"))
             for key, value in context.invocation_metadata() or ()
             if isinstance(value, str)
         ]
-        entry = LogEntry(request_id(metadata), received=len(message))
+        entry = LogEntry(request_id(metadata))
         authorization = dict(metadata).get(b"authorization", b"").decode("latin-1")
         client = _client_of(context.peer())
         # As by HTTP, a request continues if its client leaves.
-        task = asyncio.create_task(self._logged(message, authorization, entry, client))
+        task = asyncio.create_task(self._logged(messages, authorization, entry, client))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
         content, problem = await asyncio.shield(task)
@@ -186,7 +214,11 @@ class _Export:
         return content
 
     async def _logged(
-        self, message: bytes, authorization: str, entry: LogEntry, client: str | None
+        self,
+        messages: AsyncIterator[bytes],
+        authorization: str,
+        entry: LogEntry,
+        client: str | None,
     ) -> tuple[bytes | None, str]:
         """Return the response. If the request failed, return None and the error message."""
         state, begin = self._state, time.perf_counter()
@@ -196,7 +228,7 @@ class _Export:
             try:
                 caller = await find_key_caller(state.access.authenticator, authorization)
                 check_scope(caller, Scope.RECORD)
-                content = await self._accept(message, caller)
+                content = await self._accept(messages, caller, entry)
                 entry.status, entry.sent = HTTPStatus.OK, len(content)
             except TracerError as error:
                 entry.status, entry.problem = problem_of(error)
@@ -208,18 +240,47 @@ class _Export:
             log_request(state.metrics, entry, ("POST", self._route), seconds, caller, client)
         return content, problem
 
-    async def _accept(self, message: bytes, caller: Caller) -> bytes:
+    async def _accept(
+        self,
+        messages: AsyncIterator[bytes],
+        caller: Caller,
+        entry: LogEntry,
+    ) -> bytes:
         received, state = self._received, self._state
-        if received is None:
-            return b""
-        check_backlog(state.parts)
-        writer = await writer_for(state.parts, caller)
+        if received is not None:
+            check_backlog(state.parts)
         async with state.intake.slot(caller.project_id):
+            message = await _only_message(messages)
+            entry.received = len(message)
+            if received is None:
+                return b""
+            writer = await writer_for(state.parts, caller)
             decode = received.decoders[PROTOBUF]
             accepted = await accept(message, received, decode, writer, state.intake)
         note_accepted(accepted, received, state.metrics)
         content: bytes = received.answer(accepted.count, accepted.refused).SerializeToString()
         return content
+
+
+async def _only_message(messages: AsyncIterator[bytes]) -> bytes:
+    """Return the message of a call.
+
+    Raises:
+        BadRequest: The call has none, several, or one that is cut off.
+        TooBusy: The message arrives too slowly.
+    """
+    try:
+        async with asyncio.timeout(MESSAGE_SECONDS):
+            found: list[bytes] = []
+            async for message in messages:
+                found.append(message)
+                if len(found) > 1:
+                    break
+    except TimeoutError as error:
+        raise TooBusy("The message arrived too slowly. Send it again later.") from error
+    if len(found) != 1:
+        raise BadRequest("A call must have one complete message.")
+    return found[0]
 
 
 def _client_of(peer: str) -> str | None:
