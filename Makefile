@@ -64,7 +64,7 @@ endef
 .PHONY: help programs port setup demo serve test test-thorough test-web test-ts test-python \
 	test-python-thorough watch coverage check check-lint check-format check-types check-imports check-web \
 	check-ts audit format fields attributes emitters agents openapi docs docs-install data bench screenshots \
-	torture wheels dist lock browser clean
+	torture soak wheels dist lock browser clean
 
 # Run all of these targets, even if one fails, and report the result of each.
 RUN_PARTS = $(BIN)/python -m scripts.run_parts $(MAKE)
@@ -195,6 +195,9 @@ torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres,
 	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --thorough --timeout 0 -rP --show-capture=stdout \
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/journeys/test_live_updates.py tests/api/test_shutdown.py
+
+soak: setup #: Record and read for MINUTES (45) while components are killed, then compare all data
+	$(BIN)/python -m tests.torture.soak $(or $(MINUTES),45)
 
 docs-install: setup #: Write the install commands of all pages from docs/contributing/releasing.md
 	$(BIN)/python -m scripts.install_blocks

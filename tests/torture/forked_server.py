@@ -35,6 +35,12 @@ class ForkedServer:
         self.address = self._forked.answer()
         self._port = int(self.address.rpartition(":")[2])
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._forked is not None
+        return self._forked.pid
+
     def kill_a_projector(self) -> None:
         """Kill one of its projectors with `kill -9`. The server starts another one."""
         assert self._forked is not None

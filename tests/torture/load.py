@@ -18,6 +18,7 @@ from tests.otel.projections import project
 from tests.recorder.test_over_http import until
 from tests.recordings import rows_of_spans, run_of
 from tests.sample_runs import sample_run
+from tests.stored import read_spans
 from tests.trees import TreeRows, plain_rows, read_tree
 from tracer.errors import StoreUnavailable
 from tracer.lineage import Payloads
@@ -176,11 +177,20 @@ class Difference:
     lost: int = 0
     """Records and spans that are missing, or lack something."""
     duplicated: int = 0
-    """Unexpected records and spans, and runs whose totals are not those of their records."""
+    """Unexpected records and spans."""
+    wrong_totals: int = 0
+    """Runs whose totals are not those of their records."""
+
+    def __add__(self, other: Difference) -> Difference:
+        return Difference(
+            self.lost + other.lost,
+            self.duplicated + other.duplicated,
+            self.wrong_totals + other.wrong_totals,
+        )
 
     def figures(self) -> dict[str, object]:
         """Return what is to be said of it."""
-        return {"lost": self.lost, "duplicated": self.duplicated}
+        return vars(self)
 
 
 async def difference(load: Load, kept: TraceReader) -> Difference:
@@ -195,12 +205,12 @@ async def difference(load: Load, kept: TraceReader) -> Difference:
         _of_spans(trace) for trace in load.traces
     ]
     for root, (expected, totals) in zip(load.roots, runs, strict=True):
-        spans = {("spanId", each.span_id.hex()): each.body for each in await kept.read_spans(root)}
+        spans = {("spanId", each.span_id.hex()): each.body for each in await read_spans(kept, root)}
         actual = _by_id(await read_tree(kept, root, Payloads.FULL)) | spans
         run = await kept.read_run(root)
         found.lost += sum(actual.get(key) != record for key, record in expected.items())
         found.duplicated += len(actual.keys() - expected.keys())
-        found.duplicated += {name: getattr(run, name) for name in totals} != totals
+        found.wrong_totals += {name: getattr(run, name) for name in totals} != totals
     return found
 
 
