@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
+from pydantic import ValidationError
 
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import bar, details, open_run, row, search_field
 from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
 from tracer.records import Status, new_id
-from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.events import (
+    EVENT,
+    Event,
+    PlanStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+    event_json,
+)
 
 HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
 TRICKS = f"{HTML} \x1b[31mred\x00 \u202eexe.txt"
@@ -145,3 +153,68 @@ async def test_placeholders_and_orphans_are_shown_and_explained(
     await expect(details(page)).to_contain_text("The parent of this record has not arrived yet.")
     await row(page, "unplaced").click()
     await expect(details(page)).to_contain_text("move when their parents arrive")
+
+
+ATTACKS = " ".join(
+    [
+        HTML,
+        "\"><svg onload='window.harmed = true'></svg>",
+        "</textarea></script><iframe srcdoc='<script>parent.harmed = true</script>'></iframe>",
+        '[link](javascript:window.harmed=true) ![image](x"onerror="window.harmed=true)',
+        "{{constructor.constructor('window.harmed = true')()}}",
+        "<a href='javascript:window.harmed=true'>link</a><details open ontoggle='harmed=true'>",
+    ]
+)
+ATTACKED_VALUES: tuple[Any, ...] = (
+    ATTACKS,
+    [ATTACKS],
+    [{"role": "user", "content": ATTACKS, "name": ATTACKS, ATTACKS: [ATTACKS]}],
+    {ATTACKS: {"type": ATTACKS, "value": ATTACKS}},
+)
+"""The forms that a field may accept."""
+SAFE = {"type", "at", "status", "reason", "traceparent", "inferredFrom"}
+"""Fields that are no text of the sender, or decide which record it is."""
+
+
+def attacked(event: Event) -> Event:
+    """Return an event with attacks in all fields that accept them."""
+    fields = json.loads(event_json(event))
+    for name, info in type(event).model_fields.items():
+        alias = info.alias or name
+        if alias in SAFE or alias.endswith("Id"):
+            continue
+        for value in ATTACKED_VALUES:
+            try:
+                EVENT.validate_python(fields | {alias: value})
+            except ValidationError:
+                continue
+            fields[alias] = value
+            break
+    for items, names in (("steps", "agentName request"), ("toolCalls", "name arguments toolType")):
+        for item in fields.get(items) or ():
+            item |= dict.fromkeys(names.split(), ATTACKS)
+    if "error" in type(event).model_fields:
+        error = dict.fromkeys(("type", "message", "stack"), ATTACKS)
+        fields |= {"status": "failed", "error": error}
+    return EVENT.validate_python(fields)
+
+
+async def test_html_in_any_text_of_any_record_is_shown_as_text_in_the_details(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = sample_run(sub_plans=1)
+    await records.write(*map(attacked, run.events))
+
+    for record in (run.root, run.step, run.think_act, run.opening_calls[0]):
+        await open_run(page, site.address, run.root, select=record)
+        pane = details(page)
+        await expect(pane).to_contain_text("<img src=x onerror")
+        for _ in range(2):  # some sections are inside of others
+            closed = pane.locator("details:not([open]) > summary, [aria-expanded=false]")
+            for button in reversed(await closed.all()):
+                if await button.is_visible():
+                    await button.click()
+        await expect(pane.get_by_text("The record as the API gives it")).to_be_visible()
+        for tag in ("img", "script", "iframe", "svg[onload]", "a[href^=javascript]"):
+            assert await pane.locator(tag).count() == 0, (record, tag)
+        assert await page.evaluate("window.harmed") is None
