@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 
 from api import otlp, problems, viewer
 from api.dependencies import document_security
-from api.freshness import BehindHeader, SpanIndexCache
+from api.freshness import BehindHeader
 from api.metrics import Metrics
 from api.middleware import (
     BodyLimit,
@@ -46,7 +46,6 @@ from api.routes.plans import components
 from api.run_events import DEFAULT_SETTINGS, ChangedRecords, RunRevision, StreamSettings
 from tracer.lineage.diff import RunDiff
 from tracer.lineage.tree import PlanNode
-from tracer.otel.projection import known_span_records
 
 ROUTERS = (
     events.router,
@@ -132,7 +131,6 @@ def create_app(
     app.state.stream_settings = stream_settings
     app.state.metrics = metrics
     app.state.access = access
-    app.state.span_indexes = SpanIndexCache(known_span_records)
     problems.install(app, [*health.router.routes, *ALL_ROUTES])
     app.router.routes[:0] = PLAIN_ROUTES
     app.include_router(health.router)

@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, request_response
 
 from api import problems
-from api.freshness import Freshness, SpanIndexCache, freshness_of, up_to_date
+from api.freshness import Freshness, freshness_of, up_to_date
 from api.metrics import Metrics
 from api.middleware.authentication import COOKIE, SIGN_IN, CheckCaller
 from api.parts import (
@@ -227,7 +227,6 @@ LauncherDep = Annotated[Launcher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 MetricsDep = Annotated[Metrics, Depends(metrics_of)]
 LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]
-SpanIndexDep = Annotated[SpanIndexCache, Depends(_from_state("span_indexes", SpanIndexCache))]
 
 
 # --- The security sections of the OpenAPI document, derived from the routes' dependencies.

@@ -74,6 +74,7 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
     errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),
+    errors.UnreadableData: (HTTPStatus.INTERNAL_SERVER_ERROR, "unreadable_data"),
     errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),
     errors.TracerError: (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"),
 }

@@ -19,6 +19,7 @@ NOT_SHOWN = {
     *("revision", "digest", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
     *("summed_revision", "is_summed", "open_at", "left_open_at"),
+    *("span_count", "span_records"),
 }
 """Fields of records that belong to the program."""
 
@@ -67,7 +68,7 @@ def _updated_view(view: re.Match[str]) -> str:
 
 def _quoted(comment: str | None) -> str:
     assert comment is not None, "the field has no docstring"
-    return "'" + comment.replace("'", "''") + "'"
+    return "'" + comment.replace("'", "''").replace("\n", " ") + "'"
 
 
 if __name__ == "__main__":

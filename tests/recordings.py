@@ -11,6 +11,7 @@ from tests.otel.projections import project
 from tracer.lineage import PAYLOAD_FIELDS, TreeRows, build_tree
 from tracer.lineage.diff import digest_of
 from tracer.lineage.tree import PlanNode
+from tracer.otel.export import spans_of_records
 from tracer.otel.projection import totals_of
 from tracer.records import Kind, Run, Status
 from tracer.records.events import Event
@@ -89,8 +90,13 @@ def whole_run(events: Sequence[Event]) -> WholeRun:
             kind: [record_from(kind, key, fields) for key, fields in sorted(merged[kind].items())]
             for kind in RECORDS
         },
-        spans=[],
     )
+
+
+def spans_of_events(events: Sequence[Event]) -> list[Span]:
+    """Return the spans as which a run of events is exported, without redaction."""
+    run = whole_run(events)
+    return list(spans_of_records(run.run, run.records))
 
 
 def rows_of_spans(spans: Iterable[Span]) -> TreeRows:

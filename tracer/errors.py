@@ -13,6 +13,7 @@
     ├─ UnknownHost           the request's Host is not a name of the server
     ├─ StoreUnavailable      the store did not answer; a later retry may help
     ├─ SchemaOutOfDate       the database lacks migrations
+    ├─ UnreadableData        stored data is damaged
     ├─ ConfigurationError    a setting is missing or wrong
     │  └─ RegistrationError  a tool, hook or agent is not validly defined
     ├─ ToolError             a tool failed or rejected the call; shown to the model
@@ -132,6 +133,10 @@ class StoreUnavailable(TracerError):
 
 class SchemaOutOfDate(TracerError):
     """The database's schema does not match this version of Tracer. Run `tracer migrate`."""
+
+
+class UnreadableData(TracerError):
+    """The stored data is damaged. Restore it from a backup."""
 
 
 class ConfigurationError(TracerError):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from pydantic import field_validator
@@ -32,8 +32,11 @@ from tracer.records.record_classes import (
     PlanExecutionRecord,
     ThinkActRecord,
 )
-from tracer.records.spans import LogRecord, Span, TraceSpans
+from tracer.records.spans import SpanRecords, TraceSpans
 from tracer.text import preview
+
+if TYPE_CHECKING:  # it needs the extra `otel`
+    from tracer.otel.otlp.blocks import Contents
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ class TraceWriter(Protocol):
 
         Returns:
             The number of stored items, and the rejected items by their index in `traces`. Spans of
-            a deleted run are rejected with `run_deleted`. Spans of a run that has reached
-            `MAX_RUN_BYTES` are rejected with `run_too_large`.
+            a deleted run are rejected with `run_deleted`. Items beyond `MAX_RUN_SPANS` or
+            `MAX_RUN_BYTES` of a run are rejected with `run_too_large`.
 
         Raises:
             StoreUnavailable: The items may or may not be stored. Writing them again is safe.
@@ -166,6 +169,9 @@ class TraceWriter(Protocol):
             StoreUnavailable: The store did not answer. It may have recorded the request.
         """
 
+
+MAX_RUN_SPANS = 400_000
+"""The largest number of spans and log records that a run receives."""
 
 MAX_RUN_BYTES = 2 * 10**9
 """The largest size of a run's spans, uncompressed."""
@@ -335,17 +341,23 @@ class Exchange:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """The stored data of a run, from which exports are made."""
+    """The records of a run, from which exports are made."""
 
     run: Run
     source: str
     """How the run arrived: as `events`, or as `spans` from which the records were projected."""
     records: Mapping[Kind, Sequence[AnyRecord]]
     """All records below the run, complete, by kind, ordered by id."""
-    spans: Sequence[Span]
-    """The spans that are stored with the run, ordered by start time and span id."""
-    logs: Sequence[LogRecord] = ()
-    """The log records that are stored with the run, ordered by time."""
+
+
+@dataclass(frozen=True)
+class SpanPart:
+    """Some of a run's stored spans and log records, few enough to be read at once."""
+
+    run_id: UUID
+    """The run that stores them: the run itself, or that of one of its sessions."""
+    keys: tuple[bytes, ...]
+    """The keys of their blocks."""
 
 
 class CancelRequestReader(Protocol):
@@ -465,8 +477,12 @@ class TraceReader(CancelRequestReader, Protocol):
             BadCursor: `cursor` does not come from this list.
         """
 
-    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return all stored data of a run. The number of queries does not depend on the run's size.
+    async def read_whole_run(self, root_plan_id: UUID, *, with_projected: bool = True) -> WholeRun:
+        """Return the records of a run. The number of queries does not depend on the run's size.
+
+        Args:
+            root_plan_id: The run.
+            with_projected: Whether to return the records of a run that arrived as spans, too.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
@@ -482,27 +498,45 @@ class TraceReader(CancelRequestReader, Protocol):
             At most ten run ids, sorted; usually one or none.
         """
 
-    async def read_spans(
-        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
-    ) -> list[Span]:
-        """Return the OpenTelemetry spans that are stored with a run, sorted by start and span id.
+    async def list_span_parts(
+        self, root_plan_id: UUID, *, with_sessions: bool = False
+    ) -> list[SpanPart]:
+        """Return the parts of a run's stored spans and log records, in the order of storage.
 
-        If the run arrived as spans, these are the spans. If the run arrived as events, these are
-        spans that other programs sent for the same trace.
+        If the run arrived as events, these are spans that other programs sent for the same trace.
 
         Args:
             root_plan_id: The run.
-            span_ids: The ids of the requested spans; None for all spans.
+            with_sessions: Whether to add the parts of the runs that store log records without a
+                trace id of the run's sessions.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 
-    async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
-        """Return the OpenTelemetry log records of a run, sorted by time.
+    async def read_span_part(
+        self, part: SpanPart, span_ids: Collection[bytes] | None = None
+    ) -> Contents | None:
+        """Return the spans and log records of a part.
 
-        The result also contains log records without a trace id that belong to one of the run's
-        sessions.
+        None if its blocks were replaced since they were listed, or the run was deleted.
+
+        Args:
+            part: The part.
+            span_ids: The ids of the wanted spans; None for all spans.
+        """
+
+    async def read_span_records(
+        self, root_plan_id: UUID, record_id: UUID | None = None
+    ) -> tuple[SpanRecords, set[bytes] | None]:
+        """Return the record of each span of a run, and the ids of the spans of one record.
+
+        An agent's own span belongs to two records: the agent's step and its plan. If the run
+        arrived as events, a span belongs to the nearest tool call above it.
+
+        Args:
+            root_plan_id: The run.
+            record_id: The record; None: all spans are wanted, so no ids are returned.
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.

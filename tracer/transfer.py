@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -15,7 +17,8 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from tracer.otel.export import spans_of_records
-from tracer.otel.otlp.spans import json_parts, protobuf_parts
+from tracer.otel.otlp.blocks import Contents
+from tracer.otel.otlp.spans import encode_logs, encode_protobuf, json_of
 from tracer.records import Kind, Run
 from tracer.records.events import (
     ChosenToolCall,
@@ -30,8 +33,8 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.spans import Span
-from tracer.store import WholeRun
+from tracer.records.spans import LogRecord, Span
+from tracer.store import TraceReader, WholeRun
 
 # --- Convert the records of a run back to events: a start and an end for each record.
 #
@@ -134,7 +137,7 @@ def _number(cost: Any) -> float | str:
     return as_float if Decimal(repr(as_float)) == cost else format(cost.normalize(), "f")
 
 
-# --- Exports a run as JSON lines, which Tracer's endpoints accept, or as OTLP for other tools.
+# --- Export a run in parts, so that a large run needs little memory.
 
 
 class Format(StrEnum):
@@ -145,40 +148,89 @@ class Format(StrEnum):
     OTLP_JSON = "otlp-json"
 
 
-def exported(run: WholeRun, format: Format) -> Iterator[bytes]:
-    """Yield the bytes of an export in small parts.
+async def exported(reader: TraceReader, run: WholeRun, format: Format) -> AsyncGenerator[bytes]:
+    """Yield the bytes of an export in parts.
+
+    The export ends with `{"end": true, "unreadableBlocks": N}`. N is the number of damaged blocks,
+    which are left out. In JSON lines this is the last line. An OTLP document in JSON has both
+    fields at its end. In protobuf, field 3 contains the text; OTLP does not define it.
 
     Args:
+        reader: The reader that returned the run.
         run: The run.
         format: The format.
+
+    Raises:
+        RecordNotFound: The run was deleted.
     """
-    return _FORMATS[format](run)
+    unreadable = 0
+    if format is Format.JSONL and run.source != "spans":
+        yield b"".join(event_lines(run.run, run.records))
+    elif format is Format.OTLP_JSON:
+        for name, before in (("spans", b'{"resourceSpans":['), ("logs", b'],"resourceLogs":[')):
+            yield before
+            separator = b""
+            async for contents in _contents(reader, run):
+                if items := getattr(contents, name):
+                    yield separator + await asyncio.to_thread(_joined, items)
+                    separator = b","
+                unreadable += contents.unreadable if name == "spans" else 0
+        yield b"],"
+    else:
+        encode = _lines if format is Format.JSONL else _protobuf
+        async for contents in _contents(reader, run):
+            yield await asyncio.to_thread(encode, contents)
+            unreadable += contents.unreadable
+    end = orjson.dumps({"end": True, "unreadableBlocks": unreadable})
+    match format:
+        case Format.JSONL:
+            yield end + b"\n"
+        case Format.OTLP:
+            yield bytes([_END_TAG, len(end)]) + end
+        case Format.OTLP_JSON:
+            yield end[1:]
 
 
-def exported_spans(run: WholeRun) -> Iterator[Span]:
-    """Yield a run's spans, ordered by start time and span id.
+_END_TAG = 3 << 3 | 2
+"""The tag of protobuf's field 3 with bytes."""
 
-    If the run arrived as spans, these are returned. If it arrived as events, its records are
-    converted to spans; spans that other programs sent for the run are added.
+
+async def _contents(reader: TraceReader, run: WholeRun) -> AsyncGenerator[Contents]:
+    """Yield the spans and log records of a run in parts, in the order of storage.
+
+    The records of a run of events are converted to spans. A span may occur again in a later
+    version, or because the server merges blocks meanwhile.
     """
-    if run.source == "spans":
-        return iter(run.spans)
-    return spans_of_records(run.run, run.records, run.spans)
-
-
-def _lines(run: WholeRun) -> Iterator[bytes]:
-    """Yield the events of a run, or its spans and log records as one OTLP/JSON document a line."""
+    own_ids: set[bytes] = set()
     if run.source != "spans":
-        yield from event_lines(run.run, run.records)
-        return
-    for span in run.spans:
-        yield b"".join(json_parts([span])) + b"\n"
-    for record in run.logs:
-        yield b"".join(json_parts([], [record])) + b"\n"
+        spans = list(spans_of_records(run.run, run.records))
+        own_ids.update(span.span_id for span in spans)
+        yield Contents(spans, [], 0)
+    seen: set[bytes] = set()
+    while parts := [
+        part
+        for part in await reader.list_span_parts(run.run.root_plan_id)
+        if not seen.issuperset(part.keys)
+    ]:
+        for part in parts:
+            contents = await reader.read_span_part(part)
+            if contents is None:  # its blocks were merged: list them again
+                break
+            seen.update(part.keys)
+            others = [span for span in contents.spans if span.span_id not in own_ids]
+            yield replace(contents, spans=others)
 
 
-_FORMATS: dict[Format, Callable[[WholeRun], Iterator[bytes]]] = {
-    Format.JSONL: _lines,
-    Format.OTLP: lambda run: protobuf_parts(exported_spans(run), run.logs),
-    Format.OTLP_JSON: lambda run: json_parts(exported_spans(run), run.logs),
-}
+def _lines(contents: Contents) -> bytes:
+    """Return each span and log record as an OTLP/JSON document on a line."""
+    lines = [b'{"resourceSpans":[%b]}\n' % json_of(span) for span in contents.spans]
+    lines += [b'{"resourceLogs":[%b]}\n' % json_of(record) for record in contents.logs]
+    return b"".join(lines)
+
+
+def _protobuf(contents: Contents) -> bytes:
+    return encode_protobuf(contents.spans) + encode_logs(contents.logs)
+
+
+def _joined(items: Sequence[Span | LogRecord]) -> bytes:
+    return b",".join(map(json_of, items))

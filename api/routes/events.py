@@ -144,8 +144,14 @@ async def sent_events(
     async for sent in split(body):
         if index == MAX_EVENTS:
             raise TooLarge(_TOO_MANY)
-        yield index, _event_or_refusal(index, sent)
+        if not _is_end_of_export(sent):
+            yield index, _event_or_refusal(index, sent)
         index += 1
+
+
+def _is_end_of_export(sent: object) -> bool:
+    """Return whether an item is the last line of an export, which is accepted and not stored."""
+    return isinstance(sent, dict) and sent.keys() == {"end", "unreadableBlocks"}
 
 
 async def _in_an_object(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
-from api.dependencies import Fresh, Reader, Reading, SpanIndexDep
-from api.freshness import SpanIndex, SpanOrder
+from api.dependencies import Fresh, Reader
 from api.problems import documented
-from api.requests import CursorText, PageSize, RootPlanId
+from api.requests import CursorText, PageSize, RootPlanId, until_client_leaves
 from api.schemas import STEP_ID, PageSchema, read_config
-from tracer.errors import BadCursor
-from tracer.otel.otlp.spans import moment, stored
+from tracer.errors import BadCursor, TooBusy
+from tracer.otel.otlp.blocks import Contents
+from tracer.otel.otlp.spans import merge_logs, moment, stored
 from tracer.records import Kind
 from tracer.records.record_classes import RecordReference
-from tracer.records.spans import SPAN_ID_BYTES, LogRecord, Span
+from tracer.records.spans import SPAN_ID_BYTES, LogRecord, Span, SpanRecords, newest
+from tracer.store import SpanPart, TraceReader
 
 # --- Schemas of spans and log records.
 
@@ -203,10 +204,12 @@ class SpanPage(PageSchema[SpanSchema]):
     """A page of spans, with their log records."""
 
     logs: list[LogSchema]
-    """The log records of the spans on this page, by time. The first page of a run also contains
-    log records whose span is unknown or missing. At most 1,000."""
+    """If `recordId` is given, the log records of the spans on this page. Otherwise those that are
+    stored with these spans, also if their span is unknown or missing. By time, at most 1,000."""
     logs_left_out: int
     """The number of log records that are left out, because there are more than 1,000."""
+    unreadable_blocks: int
+    """The number of damaged blocks of spans that were left out while this page was read."""
 
 
 def _text(text: str) -> str:
@@ -248,9 +251,8 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 @router.get("/{rootPlanId}/spans", responses=documented(HTTPStatus.NOT_FOUND))
 async def list_spans(
     root_plan_id: RootPlanId,
+    request: Request,
     reader: Reader,
-    caller: Reading,
-    span_indexes: SpanIndexDep,
     fresh: Fresh,
     record_id: Annotated[
         UUID | None, Query(alias="recordId", description="Spans of this record only.")
@@ -258,56 +260,135 @@ async def list_spans(
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SpanPage:
-    """List the OpenTelemetry spans of a run, sorted by start.
+    """List the OpenTelemetry spans of a run.
+
+    The spans of a record are sorted by start. Those of a run are in the order of storage: about
+    4 MB at a time are sorted by start, and a later version of a span may appear again.
 
     An agent's own span belongs to two records: the agent's step and its plan. A run that was
     recorded as events has spans only if the servers that its tools called sent spans.
-
-    `logs` contains the log records of the listed spans.
     """
-    last = None if cursor is None else _order_of(cursor)
-    span_index = await span_indexes.of_run(reader, caller.project_id, root_plan_id, fresh)
-    orders = span_index.after(last, record_id)
-    page = orders[:limit]
-    spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
-    logs = await reader.read_logs(root_plan_id) if span_index.has_logs else []
-    is_whole_run = last is None and record_id is None
-    next_cursor = _cursor(page[-1]) if len(orders) > limit else None
-    return await asyncio.to_thread(_page, spans, logs, span_index, next_cursor, is_whole_run)
+    last = None if cursor is None else _position_of(cursor)
+    page = _Page(reader, root_plan_id, limit, last)
+    return await until_client_leaves(request, page.read(record_id))
 
 
-def _page(
-    spans: list[Span],
-    logs: list[LogRecord],
-    span_index: SpanIndex,
-    next_cursor: str | None,
-    with_other_logs: bool,
-) -> SpanPage:
-    shown = {span.span_id for span in spans}
-    of_page = [
-        record
-        for record in logs
-        if record.span_id in shown or (with_other_logs and not span_index.has(record.span_id))
-    ]
-    return SpanPage(
-        items=[SpanSchema.of(span, span_index.record_keys.get(span.span_id)) for span in spans],
-        next_cursor=next_cursor,
-        logs=[LogSchema.of(record) for record in of_page[:MAX_LOGS]],
-        logs_left_out=max(0, len(of_page) - MAX_LOGS),
-    )
+SpanOrder = tuple[int, bytes]
+"""The sort key of a span: its start and its id."""
+
+_Position = tuple[bytes, SpanOrder]
+"""The first block of a part of a run, empty for the first part, and a span in this part."""
 
 
-def _cursor(last: SpanOrder) -> str:
+class _Page:
+    """Reads a page of a run's spans, a part of the stored spans at a time."""
+
+    def __init__(
+        self, reader: TraceReader, root_plan_id: UUID, limit: int, last: _Position | None
+    ) -> None:
+        """Set the run, the largest number of spans, and the end of the previous page."""
+        self._reader = reader
+        self._root_plan_id = root_plan_id
+        self._limit = limit
+        self._last = last
+        self._spans: list[Span] = []
+        self._logs: list[LogRecord] = []
+        self._left_out = 0
+        self._unreadable = 0
+
+    async def read(self, record_id: UUID | None) -> SpanPage:
+        """Return the page of the run, or of one of its records."""
+        records, span_ids = await self._reader.read_span_records(self._root_plan_id, record_id)
+        parts = await self._reader.list_span_parts(self._root_plan_id, with_sessions=True)
+        if span_ids is None:
+            next_cursor = await self._read_stored(parts)
+        else:
+            next_cursor = await self._read_record(parts, span_ids, records)
+        return await asyncio.to_thread(self._schema, records, next_cursor)
+
+    async def _read_stored(self, parts: Sequence[SpanPart]) -> str | None:
+        """Read spans in the order of storage, with all log records of each part that begins."""
+        firsts = [b"", *(part.keys[0] for part in parts[1:])]
+        begin, after, end = 0, None, ""
+        if self._last is not None:
+            first, after = self._last
+            if first not in firsts:  # the server has merged the blocks of the run
+                raise BadCursor()
+            begin = firsts.index(first)
+        for first, part in zip(firsts[begin:], parts[begin:], strict=False):
+            contents = await self._contents(part)
+            spans = [span for span in contents.spans if after is None or span.order > after]
+            room = self._limit - len(self._spans)
+            if spans and not room:
+                return end
+            self._spans += spans[:room]
+            if after is None:
+                self._add_logs(contents.logs)
+                self._unreadable += contents.unreadable
+            if self._spans:
+                end = _cursor(first, self._spans[-1].order)
+            if len(spans) > room:
+                return end
+            after = None
+        return None
+
+    async def _read_record(
+        self, parts: Sequence[SpanPart], span_ids: set[bytes], records: SpanRecords
+    ) -> str | None:
+        """Read the spans of a record, sorted by start, and their log records."""
+        after = None if self._last is None else self._last[1]
+        found: dict[SpanOrder, Span] = {}
+        with_logs: list[SpanPart] = []
+        for part in parts:
+            contents = await self._contents(part, span_ids)
+            self._unreadable += contents.unreadable
+            with_logs += [part] if contents.logs else []
+            for span in contents.spans:
+                if after is None or span.order > after:
+                    other = found.get(span.order)
+                    found[span.order] = span if other is None else newest([other, span])
+            found = {order: found[order] for order in sorted(found)[: self._limit + 1]}
+        self._spans = list(found.values())[: self._limit]
+        shown = {span.span_id for span in self._spans}
+        for part in with_logs:
+            contents = await self._contents(part, ())
+            self._add_logs([each for each in contents.logs if each.span_id in shown])
+        return _cursor(b"", self._spans[-1].order) if len(found) > self._limit else None
+
+    async def _contents(
+        self, part: SpanPart, span_ids: Collection[bytes] | None = None
+    ) -> Contents:
+        contents = await self._reader.read_span_part(part, span_ids)
+        if contents is None:  # the server has merged the blocks of the run
+            raise TooBusy("The spans of the run are being merged. Send the request again.")
+        return contents
+
+    def _add_logs(self, logs: Sequence[LogRecord]) -> None:
+        merged = merge_logs([*self._logs, *logs])
+        self._logs = merged[:MAX_LOGS]
+        self._left_out += len(merged) - len(self._logs)
+
+    def _schema(self, records: SpanRecords, next_cursor: str | None) -> SpanPage:
+        return SpanPage(
+            items=[SpanSchema.of(span, records.record_of(span)) for span in self._spans],
+            next_cursor=next_cursor,
+            logs=[LogSchema.of(record) for record in self._logs],
+            logs_left_out=self._left_out,
+            unreadable_blocks=self._unreadable,
+        )
+
+
+def _cursor(first: bytes, last: SpanOrder) -> str:
     start, span_id = last
-    return f"{start:x}-{span_id.hex()}"
+    return f"{first.hex()}-{start:x}-{span_id.hex()}"
 
 
-def _order_of(cursor: str) -> SpanOrder:
-    start, _, span_id = cursor.partition("-")
+def _position_of(cursor: str) -> _Position:
     try:
-        order = int(start, 16), bytes.fromhex(span_id)
+        first, start, span_id = cursor.split("-")
+        position = bytes.fromhex(first), (int(start, 16), bytes.fromhex(span_id))
     except ValueError:
         raise BadCursor() from None
-    if len(order[1]) != SPAN_ID_BYTES:
+    if len(position[1][1]) != SPAN_ID_BYTES:
         raise BadCursor()
-    return order
+    return position

@@ -91,6 +91,9 @@ CREATE TABLE run (
     open_at timestamptz,
     left_open_at timestamptz,
     work_keys text[],
+    refused_spans bigint NOT NULL DEFAULT 0,
+    span_count bigint NOT NULL DEFAULT 0,
+    span_records bytea,
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -387,8 +390,8 @@ CREATE TABLE recorder_lease (
 
 CREATE TABLE lease_check (
     is_only boolean NOT NULL,
-    checked_at timestamptz,
-    since timestamptz,
+    served_at timestamptz,
+    served_since timestamptz,
     PRIMARY KEY (is_only),
     CONSTRAINT lease_check_is_one_row CHECK (is_only)
 );

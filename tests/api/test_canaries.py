@@ -22,18 +22,17 @@ from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found
 from tests.otel.canary_spans import field_paths, request_with
 from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
-from tests.recordings import whole_run
+from tests.recordings import spans_of_events
 from tracer.errors import ToolError
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import block_key, pack_block
-from tracer.otel.otlp.spans import encode_json
+from tracer.otel.otlp.spans import encode_json, encode_protobuf
 from tracer.recorder import Recorder, Spool
 from tracer.records import DEFAULT_PROJECT_ID, new_id
 from tracer.records.events import Event, PlanStarted, event_json
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
 from tracer.tools import SessionState, tool
-from tracer.transfer import Format, exported
 
 MOST = len(HIDDEN) + 1
 """The number of canaries, including the code."""
@@ -120,7 +119,7 @@ async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
 async def test_secrets_in_protobuf_spans_are_not_stored_or_logged(
     api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
-    body = b"".join(exported(whole_run(events), Format.OTLP))
+    body = encode_protobuf(spans_of_events(events))
     await _send_spans(api, body, "protobuf", "gzip")
 
     assert await stored_canaries(database_url, run_of(events), log) == []
@@ -130,7 +129,7 @@ async def test_secrets_in_protobuf_spans_are_not_stored_or_logged(
 async def test_secrets_in_json_spans_are_not_stored_or_logged(
     api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
-    body = b"".join(exported(whole_run(events), Format.OTLP))
+    body = encode_protobuf(spans_of_events(events))
     await _send_spans(api, body, "json", "")
 
     assert await stored_canaries(database_url, run_of(events), log) == []

@@ -324,4 +324,4 @@ def test_fresh_reads_cover_each_reader_method_of_one_run_or_record() -> None:
         name for name, given in methods.items() if given and str(given[0].annotation) == "UUID"
     }
 
-    assert of_one == {*KINDS, "read_changes", "read_whole_run", "find_runs_like"}
+    assert of_one == {*KINDS, "read_changes", "read_whole_run", "find_runs_like", "list_span_parts"}

@@ -37,6 +37,7 @@ from tests.api.conftest import parts_without_database, serving_parts
 from tests.otel.made_logs import made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tests.projecting import DatabaseProjection, project
+from tests.stored import read_logs
 from tracer.errors import ConfigurationError
 from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records.access import EVERYBODY
@@ -89,7 +90,7 @@ async def test_grpc_accepts_all_signals_with_and_without_compression(
     await project(DatabaseProjection(connection_options(database_url)))
 
     assert (await parts.reader.read_run(RUN)).agent_name == "planner"
-    assert [each.name for each in await parts.reader.read_logs(RUN)] == ["asked"]
+    assert [each.name for each in await read_logs(parts.reader, RUN)] == ["asked"]
     counted = metrics.text(()).decode()
     assert 'tracer_ingest_stored_total{source="logs"} 1.0' in counted
     labels = 'method="POST",route="/opentelemetry.proto.collector.trace.v1.TraceService/Export"'

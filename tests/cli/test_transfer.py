@@ -17,7 +17,7 @@ from tracer.cli.transfer import Part, parts_of
 from tracer.errors import BadRequest
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import decode_json, decode_logs_json, decode_logs_protobuf, decode_protobuf
-from tracer.otel.otlp.spans import encode_json, encode_protobuf, json_parts, logs_of, protobuf_parts
+from tracer.otel.otlp.spans import encode_json, encode_logs, encode_protobuf, logs_of
 from tracer.records.spans import Span
 
 SPANS = spans_of("pydantic-ai-default-single")
@@ -61,9 +61,9 @@ def test_protobuf_that_starts_like_json_is_sent_as_protobuf() -> None:
 @pytest.mark.parametrize("is_json", [True, False])
 def test_log_records_are_sent_apart_from_spans(is_json: bool) -> None:
     logs = logs_of(each.message for each in logs_as_traces(made_log("asked")))
-    encode = json_parts if is_json else protobuf_parts
+    data = encode_json(SPANS, logs) if is_json else encode_protobuf(SPANS) + encode_logs(logs)
 
-    spans, records = parts(b"".join(encode(SPANS, logs)))
+    spans, records = parts(data)
 
     assert (spans.path, records.path) == ("v1/traces", "v1/logs")
     decode = decode_logs_json if is_json else decode_logs_protobuf

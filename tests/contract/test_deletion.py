@@ -11,6 +11,7 @@ from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
 from tests.otel.made_traces import make_span, spans_from
 from tests.sample_runs import sample_run
+from tests.stored import read_spans
 from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
 from tracer.lineage import Payloads
@@ -128,7 +129,7 @@ async def test_late_events_of_a_deleted_subject_are_rejected(store: Store) -> No
     again = await store.writer.write_spans(traces_of(spans))
     assert [each.code for each in again.refused] == ["run_deleted"]
     with pytest.raises(RecordNotFound):
-        await store.reader.read_spans(run_of(spans))
+        await read_spans(store.reader, run_of(spans))
 
 
 async def test_same_subject_in_another_project_is_not_deleted(new_store: NewStore) -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import httpx2
+import orjson
 import pytest
 
 from tests.contract.moments import START, Moments
@@ -32,7 +33,8 @@ async def post_events(store: Store, file: bytes) -> None:
     async with httpx2.AsyncClient(transport=serving(store), base_url="http://tracer") as client:
         kind = {"Content-Type": "application/x-ndjson"}
         answer = await client.post("/api/events", content=file, headers=kind)
-    assert answer.json() == {"stored": file.count(b"\n"), "refused": []}
+    assert answer.json() == {"stored": file.count(b"\n") - 1, "refused": []}
+    assert orjson.loads(file.splitlines()[-1]) == {"end": True, "unreadableBlocks": 0}
 
 
 async def test_export_keeps_calls_that_wait_hostile_text_and_exact_costs(

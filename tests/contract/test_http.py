@@ -30,6 +30,7 @@ from tests.contract.stores import (
 from tests.contract.transfers import export_of
 from tests.otel.captured import moved, spans_of
 from tests.sample_runs import SampleRun, sample_run
+from tests.stored import read_spans
 from tests.trees import Node
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
 from tracer.otel.otlp.blocks import traces_of
@@ -116,8 +117,8 @@ async def test_spans_written_over_http_give_the_same_records_as_a_direct_write(
     await served.project()
 
     assert await all_records(served) == await all_records(direct)
-    assert await served.reader.read_spans(run_of(spans)) == (
-        await direct.reader.read_spans(run_of(spans))
+    assert await read_spans(served.reader, run_of(spans)) == (
+        await read_spans(direct.reader, run_of(spans))
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.contract.stores import NewStore, Store, all_records
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
+from tests.stored import read_logs, read_spans
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import logs_of, root_plan_id, session_run_id
@@ -30,13 +31,13 @@ async def test_repeated_log_records_are_returned_once_in_order_of_time(store: St
     again = logs_as_traces(made_log("first", 2))
     assert await store.writer.write_spans(again) == WriteAnswer(1)
 
-    found = await store.reader.read_logs(RUN)
+    found = await read_logs(store.reader, RUN)
     assert [(record.name, record.span_id) for record in found] == [
         ("first", None),
         ("later", (1).to_bytes(8)),
     ]
-    assert [span.name for span in await store.reader.read_spans(RUN)] == ["invoke_agent planner"]
-    assert (await store.reader.read_whole_run(RUN)).logs == found
+    assert [span.name for span in await read_spans(store.reader, RUN)] == ["invoke_agent planner"]
+    assert await read_logs(store.reader, RUN, with_sessions=False) == found
 
 
 async def test_trace_with_only_log_records_is_listed_only_with_other_traces(store: Store) -> None:
@@ -67,7 +68,7 @@ async def test_log_records_of_a_deleted_run_are_rejected(store: Store) -> None:
 
     assert [(each.index, each.code) for each in answer.refused] == [(0, "run_deleted")]
     with pytest.raises(RecordNotFound):
-        await store.reader.read_logs(RUN)
+        await read_logs(store.reader, RUN)
 
 
 async def test_rejections_have_the_indices_of_spans_and_log_records(store: Store) -> None:
@@ -88,7 +89,7 @@ async def test_secrets_in_log_records_are_masked(store: Store) -> None:
     record = made_log("asked", 1, body=f"use {secret}", prompt=f"key {secret}", password="hunter22")
     await store.writer.write_spans(logs_as_traces(record))
 
-    [found] = await store.reader.read_logs(RUN)
+    [found] = await read_logs(store.reader, RUN)
     assert secret not in repr(found)
     assert "hunter22" not in repr(found)
     assert found.trace_id == bytes.fromhex(TRACE_ID)
@@ -139,11 +140,13 @@ async def test_log_records_of_a_session_are_read_whenever_they_arrive(
     await store.writer.write_spans(of_session("late", 4))
     await settle(store)
 
-    names = [record.name for record in await store.reader.read_logs(RUN)]
+    names = [record.name for record in await read_logs(store.reader, RUN)]
     assert names == ["asked", "sse", "late"]
-    others = await store.reader.read_logs(root_plan_id(bytes.fromhex(OTHER)))
+    others = await read_logs(store.reader, root_plan_id(bytes.fromhex(OTHER)))
     assert [record.name for record in others] == ["sse", "again", "late"]
-    assert [record.name for record in (await store.reader.read_whole_run(RUN)).logs] == ["asked"]
+    assert [record.name for record in await read_logs(store.reader, RUN, with_sessions=False)] == [
+        "asked"
+    ]
 
 
 async def test_log_records_of_a_session_alone_create_no_records(store: Store) -> None:
@@ -153,7 +156,7 @@ async def test_log_records_of_a_session_alone_create_no_records(store: Store) ->
     assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
     whole = await store.reader.read_whole_run(SESSION_RUN)
     assert not any(whole.records.values())
-    assert [each.name for each in whole.logs] == ["sse"]
+    assert [each.name for each in await read_logs(store.reader, SESSION_RUN)] == ["sse"]
 
 
 async def test_log_records_of_a_session_are_deleted_with_its_last_run(store: Store) -> None:
@@ -162,10 +165,10 @@ async def test_log_records_of_a_session_are_deleted_with_its_last_run(store: Sto
     await settle(store)
     await store.writer.delete_run(RUN)
     await settle(store)
-    assert len(await store.reader.read_logs(SESSION_RUN)) == 1
+    assert len(await read_logs(store.reader, SESSION_RUN)) == 1
 
     await store.writer.delete_run(root_plan_id(bytes.fromhex(OTHER)))
 
     with pytest.raises(RecordNotFound):
-        await store.reader.read_logs(SESSION_RUN)
+        await read_logs(store.reader, SESSION_RUN)
     assert (await store.reader.list_runs(RunFilter(other_traces=True), 10, None)).items == []

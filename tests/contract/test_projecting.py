@@ -26,6 +26,8 @@ from tests.contract.test_changes import Watched, read_rows
 from tests.otel.captured import moved, spans_of
 from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
 from tests.profiles import scaled
+from tests.projecting import project_in
+from tests.stored import read_spans
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records import Kind, Status, new_id
@@ -71,7 +73,7 @@ async def test_spans_can_be_read_before_their_projection(store: Store) -> None:
     spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
     await store.record_spans(spans[1:], spans[:1])
 
-    assert {span.span_id for span in await store.reader.read_spans(RUN)} == {
+    assert {span.span_id for span in await read_spans(store.reader, RUN)} == {
         span.span_id for span in spans
     }
 
@@ -99,7 +101,7 @@ async def test_projection_that_changes_no_record_keeps_the_revision(store: Store
 
     assert await store.project() == 1
     assert await revision_of(store) == before
-    assert len(await store.reader.read_spans(RUN)) == 3
+    assert len(await read_spans(store.reader, RUN)) == 3
 
 
 async def test_repeated_spans_leave_no_run_pending(store: Store) -> None:
@@ -232,7 +234,7 @@ async def test_spans_of_a_run_of_events_are_stored_and_never_projected(store: St
     await store.record_spans(spans)
 
     assert await store.project() == 0
-    assert len(await store.reader.read_spans(run.root)) == len(spans)
+    assert len(await read_spans(store.reader, run.root)) == len(spans)
     assert await revision_of(store, run.root) == before
     assert await all_records(store) == records
 
@@ -259,7 +261,7 @@ async def test_run_deleted_before_its_projection_leaves_no_records(store: Store)
     ]
     assert await store.project() == 0
     assert await listed(store, other_traces=True) == []
-    for read in (store.reader.read_run, store.reader.read_spans):
+    for read in (store.reader.read_run, store.reader.list_span_parts):
         with pytest.raises(RecordNotFound):
             await read(RUN)
 
@@ -288,4 +290,32 @@ async def test_spans_that_exceed_the_size_limit_of_a_run_are_rejected(database_u
 
         assert [(each.index, each.code) for each in answer.refused] == [(1, "run_too_large")]
         assert answer.stored == 1
-        assert len(await reader.read_spans(RUN)) == 1
+        assert len(await read_spans(reader, RUN)) == 1
+
+
+async def test_items_beyond_the_span_limit_of_a_run_are_rejected_one_by_one(
+    database_url: str,
+) -> None:
+    spans = spans_from(*(make_span(number, "x") for number in range(1, 8)))
+    before, request = traces_of(spans[:2]), traces_of(spans[2:])
+    async with open_pool(database_url) as pool:
+        writer = postgres_writer(ProjectPool(pool), WriterOptions(max_run_spans=4))
+        reader = PostgresReader(ProjectPool(pool))
+        assert (await writer.write_spans(before)).refused == []
+
+        answer = await writer.write_spans(request)
+        late = await writer.write_spans(traces_of(spans[6:]))
+
+        assert answer.stored == 2
+        assert [(each.index, each.code) for each in answer.refused] == [
+            (2, "run_too_large"),
+            (3, "run_too_large"),
+            (4, "run_too_large"),
+        ]
+        assert (late.stored, len(late.refused)) == (0, 1)
+        assert await read_spans(reader, RUN) == spans[:4]
+        assert (await reader.read_run(RUN)).refused_spans == 4
+        await project_in(pool)
+        assert (await writer.write_spans(traces_of(spans[5:]))).stored == 0
+        assert (await writer.write_spans(before)).refused == []  # a repetition is safe
+        assert (await reader.read_run(RUN)).refused_spans == 6

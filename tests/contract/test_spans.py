@@ -24,6 +24,7 @@ from tests.otel.decoded import redacted_spans, spans_in
 from tests.otel.made_traces import chat, make_span, spans_from
 from tests.profiles import quick_among
 from tests.recordings import rows_of_spans
+from tests.stored import read_spans
 from tests.trees import plain_rows, read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
@@ -191,12 +192,15 @@ async def test_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     await store.record_spans(spans)
     run = _run_of(spans[0])
-    whole = await store.reader.read_spans(run)
+    whole = await read_spans(store.reader, run)
 
     some = {span.span_id for span in whole[1:3]}
 
-    assert await store.reader.read_spans(run, some | {b"no such "}) == whole[1:3]
-    assert await store.reader.read_spans(run, []) == []
+    [part] = await store.reader.list_span_parts(run)
+    for wanted in (some | {b"no such "}, ()):
+        contents = await store.reader.read_span_part(part, wanted)
+        assert contents is not None
+        assert contents.spans == [span for span in whole if span.span_id in wanted]
 
 
 async def test_events_for_a_run_of_spans_are_rejected(store: Store) -> None:

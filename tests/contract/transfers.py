@@ -9,4 +9,5 @@ from tracer.transfer import Format, exported
 
 
 async def export_of(reader: TraceReader, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:
-    return b"".join(exported(await reader.read_whole_run(run_id), wanted))
+    run = await reader.read_whole_run(run_id)
+    return b"".join([part async for part in exported(reader, run, wanted)])

@@ -11,13 +11,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tests.contract.moments import Moments
 from tests.otel.decoded import spans_in
 from tests.otel.projections import Projected, project
-from tests.recordings import whole_run
+from tests.recordings import spans_of_events, whole_run
 from tests.sample_runs import SampleRun, sample_run
+from tracer.otel.export import spans_of_records
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.spans import encode_protobuf
 from tracer.records import Kind, new_id, sequential_ids, span_id
 from tracer.records.spans import STATUS_ERROR, Span
-from tracer.transfer import exported_spans
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def run() -> SampleRun:
 
 
 def spans_of_run(run: SampleRun) -> list[Span]:
-    return list(exported_spans(whole_run(run.events)))
+    return spans_of_events(run.events)
 
 
 def calls_of(projected: Projected) -> set[tuple[str, str, str, int]]:
@@ -101,7 +101,7 @@ def delegation() -> list[Span]:
             ),
         ]
     )
-    return list(exported_spans(whole))
+    return list(spans_of_records(whole.run, whole.records))
 
 
 def test_exported_spans_give_the_same_tree() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.otel.captured import NAMES, by_trace, spans_of
-from tests.otel.made_traces import TRACE_ID, make_span, spans_from
+from tests.otel.made_traces import agent, spans_from, tool
 from tests.otel.projections import project
-from tracer.otel.projection import known_span_records
+from tracer.otel.otlp.spans import encode_protobuf
+from tracer.otel.projection import below_calls, span_records
 from tracer.records import Kind, new_id, span_id
-from tracer.records.spans import Span
+from tracer.records.spans import Span, SpanRecords, id_of_later
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -21,49 +20,52 @@ def test_every_span_of_a_run_has_an_existing_record(name: str) -> None:
     for spans in by_trace(spans_of(name)).values():
         records = project(spans).records
 
-        found = known_span_records(spans, {kind: list(each) for kind, each in records.items()})
+        found = SpanRecords.of(span_records([encode_protobuf(spans)]))
 
-        assert set(found) == {span.span_id for span in spans}
-        assert all(record_id in records[kind] for kind, record_id in found.values())
-
-
-def below_call(*parents: tuple[int, str | None], call: UUID) -> list[Span]:
-    spans = []
-    for number, parent in parents:
-        above = span_id(call) if parent == "call" else parent
-        spans.append({**make_span(number, "served"), **({"parentSpanId": above} if above else {})})
-    return spans_from(*spans)
+        assert len(found) >= len({span.span_id for span in spans})
+        for span in spans:
+            record = found.record_of(span)
+            assert record is not None
+            assert record[1] in records[record[0]]
+            assert span.span_id in found.spans_of([record[1]])
 
 
 @given(st.permutations(range(40)))
 def test_deeply_nested_span_belongs_to_its_call_for_any_order_of_arrival(order: list[int]) -> None:
     call = new_id()
-    chain: list[tuple[int, str | None]] = [(1, "call")]
-    chain += [(number, f"{number - 1:016x}") for number in range(2, 41)]
+    chain = {1: bytes.fromhex(span_id(call))} | {each: key(each - 1) for each in range(2, 41)}
 
-    found = known_span_records(
-        below_call(*(chain[each] for each in order), call=call), native(call)
-    )
+    found = below_calls({key(each + 1): chain[each + 1] for each in order}, [call])
 
-    assert set(found.values()) == {(Kind.TOOL_CALL, call)}
+    assert set(found.values()) == {(Kind.TOOL_CALL, call.bytes)}
     assert len(found) == 40
 
 
-def native(call: UUID) -> dict[Kind, set[UUID]]:
-    return {Kind.PLAN: {UUID(TRACE_ID)}, Kind.STEP: {new_id()}, Kind.TOOL_CALL: {call}}
+def key(number: int) -> bytes:
+    return number.to_bytes(8)
 
 
 def test_spans_in_circles_and_unrelated_spans_have_no_record() -> None:
-    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
-    spans = spans_from(
-        {**make_span(1, "circle"), "parentSpanId": f"{2:016x}"},
-        {**make_span(2, "circle"), "parentSpanId": f"{1:016x}"},
-        make_span(3, "invoke_agent a", agent),
-        {**make_span(4, "self"), "parentSpanId": f"{4:016x}"},
+    parents = {key(1): key(2), key(2): key(1), key(3): None, key(4): key(4), key(5): key(9)}
+
+    assert below_calls(parents, [new_id()]) == {}
+
+
+def test_later_span_with_the_same_id_has_its_own_record() -> None:
+    first, later = spans_from(agent(1, "a"), tool(1, "x", at=(5, 6)))
+    ids = [new_id().bytes, new_id().bytes]
+    records = SpanRecords.of(
+        {
+            first.span_id: (Kind.STEP, ids[0]),
+            id_of_later(later.span_id, later.start): (Kind.TOOL_CALL, ids[1]),
+        }
     )
 
-    assert known_span_records(spans, native(new_id())) == {}
+    assert kind_of(records, first) is Kind.STEP
+    assert kind_of(records, later) is Kind.TOOL_CALL
+    assert SpanRecords().record_of(first) is None
 
 
-def test_run_without_spans_has_an_empty_span_index() -> None:
-    assert known_span_records([], {}) == {}
+def kind_of(records: SpanRecords, span: Span) -> Kind | None:
+    record = records.record_of(span)
+    return record and record[0]

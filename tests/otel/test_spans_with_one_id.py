@@ -10,7 +10,13 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, spans_from, tool
 from tests.otel.projections import differences, message_of, project, project_messages
-from tracer.otel.otlp.blocks import blocks_with, merge_messages, spans_of, unpack_block
+from tracer.otel.otlp.blocks import (
+    blocks_with,
+    contents_of,
+    merge_messages,
+    pack_block,
+    unpack_block,
+)
 from tracer.records import Kind
 
 FIRST, SECOND = chat(2, parent=1, at=(1, 2)), chat(2, tokens=5, parent=1, at=(3, 4))
@@ -88,8 +94,11 @@ def test_repacked_spans_with_one_id_give_equal_records() -> None:
     messages = [message_of(span) for span in spans]
     random.Random(1).shuffle(messages)
 
-    blocks = blocks_with(merge_messages((each, arrived) for each in messages), 400)
-    packed = [unpack_block(block.body) for block in blocks]
+    blocks = blocks_with(merge_messages((each, arrived) for each in messages), 5_000)
+    bodies = [block.body for block in blocks]
+    packed = [unpack_block(body) for body in bodies]
 
-    assert len(spans_of(packed)) == len(spans_of(messages)) == 12
+    assert len(packed) > 1
+    assert len(contents_of(bodies).spans) == 12
+    assert len(contents_of(map(pack_block, messages)).spans) == 12
     assert differences(project_messages(packed), project(spans)) == []

@@ -33,13 +33,12 @@ from tests.otel.projections import differences, message_of, project_messages, sp
 from tests.otel.test_hostile_traces import CALLS, Made
 from tests.processor_time import processor_limit
 from tests.profiles import quick_among, scaled
-from tests.recordings import whole_run
+from tests.recordings import spans_of_events
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.projection import fields_of, project_run
 from tracer.records import Kind, sequential_ids
 from tracer.records.spans import Span
-from tracer.transfer import exported_spans
 
 
 def assert_same(spans: Sequence[Span]) -> None:
@@ -380,7 +379,7 @@ def test_spans_with_canaries_make_equal_rows_in_any_split() -> None:
 @pytest.mark.parametrize("finished", [True, False])
 def test_exported_spans_make_the_same_rows_in_any_split(*, finished: bool) -> None:
     run = sample_run(ids=sequential_ids(), finished=finished)
-    spans = list(exported_spans(whole_run(run.events)))
+    spans = spans_of_events(run.events)
     messages = [message_of(span) for span in spans]
     others = [_moved(span, run.root.bytes) for span in spans_from(agent(1, "a"), chat(2, parent=1))]
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
-from tests.otel.decoded import redacted_spans, spans_in
+from tests.otel.decoded import redacted_spans
 from tests.otel.made_traces import make_span, spans_from
 from tests.projecting import project_in
 from tests.recordings import run_of as recorded_run
-from tests.recordings import whole_run
+from tests.recordings import spans_of_events
 from tests.trees import read_tree
 from tracer.lineage import Payloads
-from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.recorder import Recorder, Spool
@@ -32,7 +31,6 @@ from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
-from tracer.transfer import Format, exported
 
 LONG = json.dumps({"password": "hunter2", "text": "é" * 5000}, ensure_ascii=False)
 
@@ -148,8 +146,7 @@ def test_truncation_never_splits_a_redaction_marker() -> None:
 
 
 def test_spans_are_stored_by_the_policy_of_the_project() -> None:
-    exported_bytes = b"".join(exported(whole_run(canary_events()), Format.OTLP))
-    spans = spans_in(decode_protobuf(exported_bytes))
+    spans = spans_of_events(canary_events())
     redactor = WriteRedactor()
     with_dropped_payloads, failures = [], []
     for policy in PayloadPolicy:

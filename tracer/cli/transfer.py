@@ -33,6 +33,9 @@ SECONDS = 120.0
 
 _IS_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\"")
 _IS_OTLP_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"resource(Spans|Logs)"')
+_END = re.compile(rb'"end": ?true, ?"unreadableBlocks": ?([0-9]+)\}\s*$')
+"""The end of a complete export."""
+_END_BYTES = 100
 _PATHS = {"resourceSpans": "v1/traces", "resourceLogs": "v1/logs"}
 
 T = TypeVar("T")
@@ -78,9 +81,18 @@ def export_run(
             path = f"api/runs/{root_plan_id}/export"
             async with server.stream("GET", path, params={"format": wanted.value}) as answer:
                 await _check(answer)
+                last = b""
                 with _written_to(output) as file:
                     async for part in answer.aiter_bytes():
                         file.write(part)
+                        last = (last + part)[-_END_BYTES:]
+        end = _END.search(last)
+        if end is None:
+            raise BadRequest(
+                "The export is incomplete, because the server ended it early. Export the run again."
+            )
+        if int(end[1]):
+            console.print(f"Damaged blocks of spans that are left out: {int(end[1])}.", style="red")
 
     run_command(run)
 

@@ -467,9 +467,6 @@ class Revision:
     recorded_at: datetime
     """When the run was first stored. It distinguishes copies of the run in different databases,
     because `number` starts from 1 in each."""
-    span_bytes: int = field(default=0, compare=False)
-    """The size of the run's spans. It also grows with spans that change no record. A tree that is
-    read has the default."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)

@@ -97,16 +97,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def spans_of_records(
     run: Run,
     records: Mapping[Kind, Sequence[Any]],
-    other_spans: Sequence[Span],
 ) -> Iterator[Span]:
     """Yield a span for each record of a run that was recorded as events.
 
-    The spans that arrived over OTLP are yielded, too. The result is sorted by start and span id.
+    The result is sorted by start and span id.
 
     Args:
         run: The run.
         records: All records of the run (`tracer.store.AnyRecord`), by kind.
-        other_spans: The spans of the run that arrived over OTLP, sorted by start and span id.
     """
     envelope = _envelope()
     chosen: dict[UUID, list[ActToolInfo]] = {}
@@ -118,13 +116,7 @@ def spans_of_records(
         for kind, part in records.items()
         for record in part
     }
-    others = {span.span_id: span for span in other_spans if span.span_id not in own}
-    starts = {span_id_: _start(record) for span_id_, (_, record) in own.items()}
-    starts |= {span_id_: span.start for span_id_, span in others.items()}
-    for span_id_ in sorted(starts, key=lambda each: (starts[each], each)):
-        if span_id_ in others:
-            yield others[span_id_]
-            continue
+    for span_id_ in sorted(own, key=lambda each: (_start(own[each][1]), each)):
         kind, record = own[span_id_]
         yield _span(envelope, kind, record, _attributes(kind, record, chosen, run))
 

@@ -170,6 +170,9 @@ class Run(Record, Totals):
     """The emitter's number of the run's prompt, among the prompts of its session and process."""
     work_keys: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
     """The emitter's ids of the piece of work that the run is a part of, sorted."""
+    refused_spans: Int64 = 0
+    """The number of spans and log records that were rejected with `run_too_large`. An item that was
+    sent again counts again."""
 
 
 class Outcome(_Fields):

@@ -205,7 +205,8 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     projection_version = incoming.projection_version, projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
         second') AT TIME ZONE 'UTC',
-    span_bytes = incoming.span_bytes,
+    span_bytes = incoming.span_bytes, span_count = incoming.span_count,
+    span_records = incoming.span_records,
     settle_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.settle_seconds * interval '1 second')
         AT TIME ZONE 'UTC'
 FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subject TEXT,
@@ -278,7 +279,7 @@ FROM recorder_lease AS lease, unnest($2::integer[], $3::uuid[]) AS taken (projec
 WHERE part.project_id = taken.project_id AND part.root_plan_id = taken.root_plan_id
     AND part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id AND
         greatest(lease.seen_at,
-        (SELECT since FROM lease_check)) + lease.length <= $1
+        (SELECT served_since FROM lease_check)) + lease.length <= $1
     AND part.abandoned_at IS DISTINCT FROM lease.seen_at + lease.length
 RETURNING part.project_id, part.recorder_id, part.root_plan_id;
 

@@ -33,6 +33,7 @@ from tests.otel.captured import spans_of
 from tests.projecting import project_in
 from tests.sample_runs import START, SampleRun, sample_run
 from tests.storage.postgres.lock_waits import PLENTY_SECONDS
+from tests.stored import read_spans
 from tests.torture.database_way import DatabaseWay, database_way
 from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
@@ -264,7 +265,7 @@ async def test_queries_of_a_run_use_one_citus_shard(
     await reader.read_revision(Kind.RUN, run.root)
     await reader.read_messages(run.root)
     await reader.read_whole_run(run.root)
-    await reader.read_spans(root_plan_id(spans[0].trace_id))
+    await read_spans(reader, root_plan_id(spans[0].trace_id))
 
     asked_of_runs = [each for each in asked if not any(part in each[1] for part in IS_OF_NO_RUN)]
     tasks = _tasks(citus_url, asked_of_runs)

@@ -22,6 +22,7 @@ from tests.storage.postgres.stored_spans import (
     store_run,
 )
 from tests.storage.postgres.test_list_queries import nodes
+from tests.stored import read_spans
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
@@ -160,7 +161,7 @@ def readings(reader: PostgresReader, run: Moments) -> list[Any]:
         reader.read_think_act(run.think_act),
         reader.read_tool_call(run.call),
         reader.read_whole_run(run.root),
-        reader.read_spans(run.root),
+        read_spans(reader, run.root),
         reader.read_changes(run.root, 0, 100),
     ]
 

@@ -16,8 +16,7 @@ from tests.otel.projections import project
 from tests.projecting import project_in
 from tests.recordings import record_from
 from tests.sample_runs import sample_run
-from tracer.otel.otlp import blocks
-from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.blocks import contents_of, pack_block, traces_of
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import Span
 from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
@@ -29,7 +28,7 @@ FIVE_RUNS = "langgraph-openinference-concurrent"
 
 
 def _decoded(spans: Sequence[WireSpan]) -> list[Span]:
-    return blocks.spans_of(bodies([*spans], len(spans)))
+    return contents_of(map(pack_block, bodies([*spans], len(spans)))).spans
 
 
 @on_one_postgres

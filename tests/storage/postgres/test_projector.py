@@ -355,7 +355,7 @@ def test_run_that_repeatedly_crashes_projectors_is_marked_as_failed(server: Serv
     server.accept(other_trace(1))
     groups: list[int] = []
 
-    def end(runs: Sequence[UUID]) -> None:
+    def end(runs: Sequence[UUID], _: int) -> None:
         groups.append(len(runs))
         if RUN in runs:
             raise SystemExit
@@ -384,23 +384,6 @@ def test_row_that_postgres_rejects_fails_only_its_own_run(server: Server) -> Non
 
     assert project_all(server.url).projected == 2
     assert "CheckViolation" in run_row(server.url, "projection_error")[0]
-
-
-def test_run_above_the_span_limit_keeps_its_records(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = parts_of_a_trace()
-    server.accept(first)
-    project_all(server.url)
-    monkeypatch.setattr(projection_rows, "MOST_SPANS", 3)
-    server.accept(second)
-    project_all(server.url)
-
-    assert run_row(server.url, "projection_error", "attempts", "status") == (
-        "The trace has 5 spans. Traces with more than 3 spans are not turned into records.",
-        5,
-        "running",
-    )
 
 
 def test_older_program_keeps_records_of_a_newer_projection_version(
@@ -473,7 +456,7 @@ def test_finished_projections_are_written_before_the_next_slow_run(
     server.accept(other_trace(2))
     groups: list[tuple[int, int]] = []
 
-    def note(runs: Sequence[UUID]) -> None:
+    def note(runs: Sequence[UUID], _: int) -> None:
         [(pending,)] = server.observer.execute("SELECT count(*) FROM pending_run").fetchall()
         groups.append((len(runs), pending))
 
@@ -517,7 +500,7 @@ def test_run_that_failed_itself_is_projected_after_those_whose_process_ended(
     begun: list[UUID] = []
 
     with sync_connection(connection_options(server.url)) as connection:
-        own = Projector(connection, on_begin=begun.extend)
+        own = Projector(connection, on_begin=lambda runs, _: begun.extend(runs))
         own.project_due(datetime.now(UTC) + timedelta(seconds=10))
 
     assert begun == [RUN, UUID(int=1)]

@@ -20,6 +20,7 @@ from tests.storage.postgres.stored_spans import (
     store_block,
     store_run,
 )
+from tests.stored import read_spans
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records.spans import Span
 from tracer.storage.postgres import Pool, ProjectPool
@@ -27,8 +28,8 @@ from tracer.storage.postgres.jobs import SpanPacker
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.spans import SpanPacking
 
-SMALL = 2_000
-"""Bytes of a block that holds a few small spans."""
+SMALL = 10_000
+"""The weight of a block that holds a few small spans."""
 
 _CLAIM = "SELECT pg_advisory_lock(hashtextextended(%s::uuid::text, 1))"
 
@@ -85,13 +86,13 @@ async def test_merging_span_blocks_keeps_every_span(
         await store_block(pool, versions[number : number + 4], at)
     run = root_plan_id(versions[0].trace_id)
     await settle(pool)
-    before, unchanged = await reader.read_spans(run), await state(pool)
+    before, unchanged = await read_spans(reader, run), await state(pool)
     count = len(await blocks(pool))
 
     packing = SpanPacking(ProjectPool(pool), block_bytes=SMALL, part_bytes=part_bytes)
     assert await all_of(packing.merge()) == [run]
 
-    assert await reader.read_spans(run) == before
+    assert await read_spans(reader, run) == before
     assert await state(pool) == unchanged
     merged = await blocks(pool)
     assert len(merged) < count
@@ -148,7 +149,7 @@ async def test_run_without_spans_has_no_span_blocks(pool: Pool, reader: Postgres
     run = UUID(int=7)
     await store_run(pool, run)
     await settle(pool)
-    assert await reader.read_spans(run) == []
+    assert await read_spans(reader, run) == []
     assert await all_of(SpanPacking(ProjectPool(pool)).merge()) == [run]
     assert await rows(pool, "SELECT settle_at, span_bytes FROM run") == [(None, 0)]
 

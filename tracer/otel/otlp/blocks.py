@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from tracer.errors import TracerError
+from tracer.errors import UnreadableData
 from tracer.otel.otlp.spans import (
     Envelope,
     StoredMessage,
@@ -22,10 +23,19 @@ from tracer.otel.otlp.spans import (
     encode_protobuf,
     logs_in,
     logs_of,
+    merge_logs,
     scopes_of,
     span_of,
 )
-from tracer.records.spans import LogRecord, Span, TraceSpans, merge_spans, newest, spans_with_one_id
+from tracer.records.spans import (
+    LogRecord,
+    Span,
+    TraceSpans,
+    id_of_later,
+    merge_spans,
+    newest,
+    spans_with_one_id,
+)
 
 # --- Blocks: the format in which spans and log records are stored in the database.
 #
@@ -43,6 +53,9 @@ MAX_MESSAGE_BYTES = 2**28
 """The maximum size of an uncompressed message. If a header states a larger size, the block is
 damaged, and no memory is allocated for it."""
 
+BLOCK_BYTES = 4_000_000
+"""The largest weight of a block (`weight`). A block with a single larger span exceeds it."""
+
 KEY_BYTES = 16
 
 _HEADER = Struct("!BBQ")
@@ -50,8 +63,18 @@ _VERSION = 1
 _ZSTD = 1
 
 
-class UnreadableBlock(TracerError):
+class UnreadableBlock(UnreadableData):
     """A stored block is damaged, or was written by a newer version of Tracer."""
+
+
+def weight(size: int, spans: int) -> int:
+    """Return about how many bytes of memory a message takes when it is parsed.
+
+    Args:
+        size: The size of the message in bytes.
+        spans: The number of its spans and log records.
+    """
+    return size + 1_000 * spans
 
 
 def pack_block(message: bytes, level: int = 1) -> bytes:
@@ -103,18 +126,6 @@ def block_key(message: bytes) -> bytes:
     return blake2b(message, digest_size=KEY_BYTES).digest()
 
 
-def spans_of(messages: Iterable[bytes]) -> list[Span]:
-    """Return the spans in serialized `TracesData` messages, sorted by start and span id.
-
-    If a span was sent in several versions, one version is returned (`newest`).
-
-    Raises:
-        google.protobuf.message.DecodeError: A message cannot be parsed.
-    """
-    spans = (span for message in messages for span in sent_spans(message))
-    return sorted(merge_spans(spans).values(), key=lambda span: span.order)
-
-
 def sent_spans(message: bytes) -> Iterator[Span]:
     """Yield all spans in a serialized `TracesData` message, in the order of the message.
 
@@ -127,6 +138,49 @@ def sent_spans(message: bytes) -> Iterator[Span]:
         envelope = Envelope.of_messages(resource_spans, scope_spans)
         for span in scope_spans.spans:
             yield span_of(envelope, span)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The spans and log records of some blocks of a run."""
+
+    spans: list[Span]
+    """The spans, sorted by start and span id. If the blocks contain several versions of a span, one
+    is returned (`newest`)."""
+    logs: list[LogRecord]
+    """The log records, sorted by time, without duplicates."""
+    unreadable: int
+    """The number of blocks that are damaged."""
+
+
+def contents_of(blocks: Iterable[bytes], span_ids: Collection[bytes] | None = None) -> Contents:
+    """Return the contents of blocks. Damaged blocks are skipped and counted.
+
+    Args:
+        blocks: The blocks.
+        span_ids: The ids of the wanted spans; None: all spans.
+    """
+    spans: list[Span] = []
+    logs: list[LogRecord] = []
+    unreadable = 0
+    for block in blocks:
+        try:
+            data = StoredMessage.FromString(unpack_block(block))
+        except (UnreadableBlock, DecodeError):
+            unreadable += 1
+            continue
+        for resource_spans, scope_spans in scopes_of(data):
+            envelope = Envelope.of_messages(resource_spans, scope_spans)
+            spans += [
+                span_of(envelope, span)
+                for span in scope_spans.spans
+                if span_ids is None
+                or span.span_id in span_ids
+                or id_of_later(span.span_id, span.start_time_unix_nano) in span_ids
+            ]
+        logs += logs_in(data)
+    merged = merge_spans(spans).values()
+    return Contents(sorted(merged, key=lambda span: span.order), merge_logs(logs), unreadable)
 
 
 def single_spans(trace: TraceSpans) -> list[TraceSpans]:
@@ -258,7 +312,7 @@ class _Message:
         envelope = resource.SerializeToString(deterministic=True)
         group = self.groups.get((item.field, envelope))
         added = len(item.body) + _FRAME_BYTES if group is None else len(item.body) - len(envelope)
-        if self.arrivals and self.size + added > max_bytes:
+        if self.arrivals and weight(self.size + added, len(self.arrivals) + 1) > max_bytes:
             return False
         if group is None:
             self.resources.append((item.field, resource))
@@ -298,8 +352,7 @@ def blocks_with(items: Iterable[Item], max_bytes: int) -> Iterator[PackedBlock]:
 
     Args:
         items: Items of one run.
-        max_bytes: The largest uncompressed size of a block. An item that is larger gets its own
-            block.
+        max_bytes: The largest weight of a block. An item that is larger gets its own block.
     """
     message = _Message()
     for item in items:

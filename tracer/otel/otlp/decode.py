@@ -30,6 +30,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from pydantic.alias_generators import to_camel
 
 from tracer.errors import BadRequest, TooLarge
+from tracer.otel.otlp.blocks import BLOCK_BYTES, weight
 from tracer.otel.otlp.spans import (
     Envelope,
     StoredMessage,
@@ -200,7 +201,8 @@ class Decoded:
     count: int = 0
     """The number of items in the request, accepted or rejected."""
     traces: list[TraceSpans] = field(default_factory=list)
-    """The accepted items: one message for each trace, in the order of the traces' first items."""
+    """The accepted items, in the order of the first items: a message for each trace, or several if
+    a message would weigh more than `BLOCK_BYTES`."""
     indexes: list[int] = field(default_factory=list)
     """The index in the request of each accepted item, in the order of `traces`."""
     refused: list[RefusedSpan] = field(default_factory=list)
@@ -225,7 +227,8 @@ def decode_items(
     trace_ids = _check(groups, decoded, signal)
     decoded.count = len(trace_ids)
     distinct = set(trace_ids)
-    if body is not None and len(distinct) == 1 and not decoded.refused and not is_changed:
+    is_small = body is not None and weight(len(body), decoded.count) <= BLOCK_BYTES
+    if body and is_small and len(distinct) == 1 and not decoded.refused and not is_changed:
         trace_id = distinct.pop()
         assert trace_id is not None
         decoded.traces.append(TraceSpans(trace_id, body, decoded.count))
@@ -277,26 +280,32 @@ def _assemble(
     signal: Signal,
     trace_ids: Sequence[bytes | None],
 ) -> None:
-    """Add one message for each trace to `decoded`, with the trace's items."""
-    parts: dict[bytes, list[bytes]] = {}
-    indexes: dict[bytes, list[int]] = {}
+    """Add the messages of each trace to `decoded`, with the trace's items."""
+    parts: dict[tuple[bytes, int], list[bytes]] = {}
+    indexes: dict[tuple[bytes, int], list[int]] = {}
+    filled: dict[bytes, tuple[int, int]] = {}  # the number and the weight of a trace's last message
     index = 0
     for resource_items, scope_items, items in groups:
-        by_trace: dict[bytes, list[bytes]] = {}
+        by_message: dict[tuple[bytes, int], list[bytes]] = {}
         for item in items:
             if (trace_id := trace_ids[index]) is not None:
                 content = item.SerializeToString(deterministic=True)
-                by_trace.setdefault(trace_id, []).append(content)
-                indexes.setdefault(trace_id, []).append(index)
+                number, before = filled.get(trace_id, (0, 0))
+                total = before + weight(len(content), 1)
+                if before and total > BLOCK_BYTES:
+                    number, total = number + 1, total - before
+                filled[trace_id] = number, total
+                by_message.setdefault((trace_id, number), []).append(content)
+                indexes.setdefault((trace_id, number), []).append(index)
             index += 1
-        if by_trace:
+        if by_message:
             envelope = Envelope.of_messages(resource_items, scope_items)
-            for trace_id, some in by_trace.items():
-                parts.setdefault(trace_id, []).append(envelope.body(*some))
-    for trace_id, of_trace in indexes.items():
-        message = StoredParts(**{signal.resources: parts.pop(trace_id)}).SerializeToString()
-        decoded.traces.append(TraceSpans(trace_id, message, len(of_trace)))
-        decoded.indexes += of_trace
+            for key, some in by_message.items():
+                parts.setdefault(key, []).append(envelope.body(*some))
+    for key, of_message in indexes.items():
+        message = StoredParts(**{signal.resources: parts.pop(key)}).SerializeToString()
+        decoded.traces.append(TraceSpans(key[0], message, len(of_message)))
+        decoded.indexes += of_message
 
 
 # --- Times in another unit than nanoseconds, and impossible times.

@@ -421,41 +421,22 @@ def encode_protobuf(spans: Iterable[Span]) -> bytes:
     return message
 
 
-def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
-    """Yield a stored message in parts: one span or log record each.
-
-    Programs that parse the message as `TracesData` skip the log records.
-    """
-    yield from (encode_protobuf([span]) for span in spans)
-    yield from (encode_logs([record]) for record in logs)
-
-
-def encode_json(spans: Iterable[Span]) -> bytes:
-    """Return spans as OTLP/JSON.
+def encode_json(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> bytes:
+    """Return spans and log records as an OTLP/JSON document.
 
     Ids are hexadecimal, enums are numbers, and 64-bit integers are text.
     """
-    return b"".join(json_parts(spans))
+    parts = b",".join(map(json_of, spans)), b",".join(map(json_of, logs))
+    return b'{"resourceSpans":[%b],"resourceLogs":[%b]}' % parts
 
 
-def json_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
-    """Yield an OTLP/JSON document in parts: one span or log record each.
-
-    The document has the key `resourceLogs` only if there are log records.
-    """
-    before = b'{"resourceSpans":['
-    for span in spans:
-        yield before + _json_of(ResourceSpans.FromString(span.body))
-        before = b","
-    yield b"]" if before == b"," else before + b"]"
-    before = b',"resourceLogs":['
-    for record in logs:
-        yield before + _json_of(ResourceLogs.FromString(record.sent))
-        before = b","
-    yield b"]}" if before == b"," else b"}"
-
-
-def _json_of(resource: ResourceSpans | ResourceLogs) -> bytes:
+def json_of(item: Span | LogRecord) -> bytes:
+    """Return a span or a log record as an element of `resourceSpans` or `resourceLogs`."""
+    resource: ResourceSpans | ResourceLogs
+    if isinstance(item, Span):
+        resource = ResourceSpans.FromString(item.body)
+    else:
+        resource = ResourceLogs.FromString(item.sent)
     message: dict[str, Any] = json_format.MessageToDict(resource, use_integers_for_enums=True)
     for scope_items in message.get("scopeSpans", message.get("scopeLogs", ())):
         for each in scope_items.get("spans", scope_items.get("logRecords", ())):

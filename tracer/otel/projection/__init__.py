@@ -2,8 +2,8 @@
 
 `project_run` is a pure function of the set of a run's spans and log records: neither their order
 nor the requests that brought them matter. If a change alters the rows of any trace, raise
-`PROJECTION_VERSION`, so that stored runs are projected again. `known_span_records` returns the
-record that each span belongs to.
+`PROJECTION_VERSION`, so that stored runs are projected again. `span_records` and `below_calls`
+return the record that each span belongs to.
 """
 
 from tracer.otel.projection.project import (
@@ -12,9 +12,9 @@ from tracer.otel.projection.project import (
     RUN_FIELDS,
     ProjectedRun,
     Row,
+    below_calls,
     fields_of,
     fields_of_run,
-    known_span_records,
     project_run,
     span_records,
     totals_of,
@@ -26,9 +26,9 @@ __all__ = [
     "RUN_FIELDS",
     "ProjectedRun",
     "Row",
+    "below_calls",
     "fields_of",
     "fields_of_run",
-    "known_span_records",
     "project_run",
     "span_records",
     "totals_of",

@@ -12,7 +12,7 @@ The rows depend only on the set of spans, not on the order of their arrival.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tracer.otel.dialects.dialect import WRAPPER, ExecutedCall, Role, SlimSpan, SpanFacts
-from tracer.otel.otlp.spans import EPOCH, encode_logs, encode_protobuf, moment, root_plan_id, stored
+from tracer.otel.otlp.spans import EPOCH, moment, stored
 from tracer.otel.projection.across_agents import (
     correct_by_call_ids,
     followed_call_ids,
@@ -51,8 +51,8 @@ from tracer.records import Kind, Reason, Status, span_id
 from tracer.records.masks import masked_paths, within_depth
 from tracer.records.merge import RULES, Fields, title_of
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
-from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, RecordReference
-from tracer.records.spans import LogRecord, Span
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS
+from tracer.records.spans import SpanRecords
 from tracer.resource import SERVICE_ATTRIBUTES
 
 USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arrived"
@@ -120,6 +120,8 @@ class ProjectedRun:
     """Whether this is a session's own run, which has no records."""
     unread: Counter[str] = field(default_factory=Counter)
     """The number of spans with token counts that no rule could read, by scope."""
+    span_records: bytes = b""
+    """The record of each span (`SpanRecords`)."""
 
 
 SpanRecord = tuple[Kind, bytes]
@@ -142,8 +144,10 @@ def project_run(
     run = read_run(messages, of_sessions)
     if run.is_of_session:
         return _without_rows(run)
-    projected = _Projection(run, prices).result()
+    projection = _Projection(run, prices)
+    projected = projection.result()
     projected.sessions = run.sessions
+    projected.span_records = SpanRecords.of(projection.records(run.announced)).packed
     return projected
 
 
@@ -1008,62 +1012,17 @@ def _usage(facts: SpanFacts) -> TokenUsage | None:
 # --- Determine which record of a run each of its original spans belongs to.
 
 
-def known_span_records(
-    spans: Collection[Span],
-    known: Mapping[Kind, Collection[UUID]],
-    logs: Iterable[LogRecord] = (),
-) -> dict[bytes, RecordReference]:
-    """Return the record that each span of a run belongs to, by span id.
-
-    If the run arrived as spans, each span belongs to the record that it became or is part of. If
-    the run arrived as events, a span belongs to the nearest tool call above it.
+def below_calls(
+    parents: Mapping[bytes, bytes | None], calls: Iterable[UUID]
+) -> dict[bytes, SpanRecord]:
+    """Return the nearest tool call above each span of a run that was recorded as events.
 
     Args:
-        spans: All spans of the run's trace.
-        known: The ids of the run's records, by kind.
-        logs: All log records of the run.
-
-    Returns:
-        The kind and id of the record. Spans that belong to no record of `known` are omitted.
+        parents: The parent's id of each span.
+        calls: The tool calls of the run.
     """
-    if not spans:
-        return {}
-    records = {
-        span_id: (kind, UUID(bytes=record_id))
-        for span_id, (kind, record_id) in span_records(
-            [encode_protobuf(spans) + encode_logs(logs)]
-        ).items()
-    }
-    root_id = root_plan_id(next(iter(spans)).trace_id)
-    if not _are_projected(root_id, records.values(), known):
-        records = {}
-    records |= _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
-    return {
-        span.span_id: record
-        for span in spans
-        for record in [records.get(span.span_id)]
-        if record is not None and record[1] in known.get(record[0], ())
-    }
-
-
-def _are_projected(
-    root_id: UUID, records: Iterable[RecordReference], known: Mapping[Kind, Collection[UUID]]
-) -> bool:
-    """Return whether the run's records were made from these spans.
-
-    The id of the root plan is not evidence, because a run has the same root plan id if it arrives
-    as events.
-    """
-    projected = {record_id for _, record_id in records}
-    there = {record_id for ids in known.values() for record_id in ids}
-    return not projected.isdisjoint(there - {root_id}) or projected == there == {root_id}
-
-
-def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordReference]:
-    """Return the nearest tool call above each span, for tool calls that events recorded."""
-    parents = {span.span_id: span.parent_span_id for span in spans}
-    records: dict[bytes, RecordReference | None] = {
-        bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls
+    records: dict[bytes, SpanRecord | None] = {
+        bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call.bytes) for call in calls
     }
     for start in parents:
         way: list[bytes] = []

@@ -145,6 +145,7 @@ def soft_delete(which: str) -> str:
     traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,
     service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
     output_tokens = 0, cost_usd = 0, unpriced_calls = 0, unread_spans = 0,
+    refused_spans = 0, span_count = 0, span_records = NULL,
     unread_scopes = NULL, follows_keys = NULL, prompt_sequence = NULL,
     prompt_number = NULL, work_keys = NULL, open_at = NULL, left_open_at = NULL,
     tool_calls = 0,

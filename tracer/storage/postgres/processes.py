@@ -26,7 +26,7 @@ import psycopg
 from tracer.logs import configure_logs, get_logger
 from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
-from tracer.storage.postgres.projector import Projector, TimeLimits
+from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
 
 # --- A projector: a loop that turns the pending spans of all projects into records.
@@ -99,6 +99,8 @@ class Report:
     failures: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
     """How many spans with token counts no rule could read, by scope."""
+    weight: int = 0
+    """The weight of the group's spans (`tracer.otel.otlp.blocks.weight`)."""
 
 
 def keep_projecting(
@@ -147,7 +149,7 @@ def _project_in_turns(
     projector = Projector(
         connection,
         terms=options.terms,
-        on_begin=lambda runs: report(_beginning(runs)),
+        on_begin=lambda runs, size: report(_beginning(runs, size)),
         limits=limits,
     )
     blocked = 0
@@ -185,8 +187,8 @@ _MOST_SCOPES = 100
 OTHER_SCOPES = "other"
 
 
-def _beginning(runs: Sequence[UUID]) -> Report:
-    return Report(True, len(runs), str(runs[0]) if len(runs) == 1 else None)
+def _beginning(runs: Sequence[UUID], size: int) -> Report:
+    return Report(True, len(runs), str(runs[0]) if len(runs) == 1 else None, weight=size)
 
 
 @contextmanager
@@ -277,16 +279,23 @@ class ProjectionCounts:
             _count_scopes(self.unread, report.unread)
 
 
+MEMORY_FACTOR = 4
+"""How many bytes of memory a projection may need for each byte of its run's weight."""
+
+
 @dataclass(frozen=True)
 class Limits:
-    """A projector that exceeds one of these limits between two of its reports is killed."""
+    """A projector that exceeds one of these limits between two of its reports is killed.
+
+    The limits of processor time and memory grow with the weight of the group's spans.
+    """
 
     work_seconds: float = 60.0
     """Processor time. `TimeLimits` ends a long projection earlier, if it can be interrupted."""
     still_seconds: float = 60.0
     """Time without any work of the process: it is stopped, or waits for a lock or a dead peer."""
     most_bytes: int = 2 * 2**30
-    """Growth of its memory. The largest run, 200,000 spans, needs less."""
+    """Growth of its memory, and in addition `MEMORY_FACTOR` times the weight."""
 
 
 @asynccontextmanager
@@ -396,10 +405,13 @@ class _Watch:
                 if usage.seconds > last.seconds:
                     moved_at = clock()
                 last = usage
-                if usage.seconds - begin.seconds > limits.work_seconds:
-                    return f"it worked for more than {limits.work_seconds:g} s on one group"
-                if usage.bytes - begin.bytes > limits.most_bytes:
-                    return f"its memory grew by more than {limits.most_bytes} bytes"
+                size = self.group.weight if self.group else 0
+                work_seconds = limits.work_seconds + PER_MEGABYTE * size / 1e6
+                most_bytes = limits.most_bytes + MEMORY_FACTOR * size
+                if usage.seconds - begin.seconds > work_seconds:
+                    return f"it worked for more than {work_seconds:g} s on one group"
+                if usage.bytes - begin.bytes > most_bytes:
+                    return f"its memory grew by more than {most_bytes} bytes"
                 if clock() - moved_at > limits.still_seconds:
                     return f"it made no progress for more than {limits.still_seconds:g} s"
                 continue

@@ -19,7 +19,7 @@ from psycopg import RawCursor
 from psycopg.types.numeric import DecimalBinaryDumper
 
 from tracer.errors import TracerError
-from tracer.otel.otlp.blocks import UnreadableBlock
+from tracer.otel.otlp.blocks import UnreadableBlock, pack_block
 from tracer.otel.otlp.spans import EPOCH
 from tracer.otel.projection import (
     PROJECTED_FIELDS,
@@ -392,6 +392,8 @@ _RUN_COLUMNS = {
     "projection_version": "integer",
     "seconds": "float8",
     "span_bytes": "bigint",
+    "span_count": "bigint",
+    "span_records": "bytea",
     "settle_seconds": "float8",
 }
 
@@ -405,6 +407,8 @@ _RUN_VALUES = {column: f"incoming.{column}" for column in RUN_FIELDS} | {
         "$2::timestamptz", f"incoming.seconds * {PAUSE_FACTOR} * interval '1 second'"
     ),
     "span_bytes": "incoming.span_bytes",
+    "span_count": "incoming.span_count",
+    "span_records": "incoming.span_records",
     "settle_at": later("$2::timestamptz", "incoming.settle_seconds * interval '1 second'"),
 }
 
@@ -549,9 +553,6 @@ projected meanwhile.
 #
 # docs/explanation/projection.md describes the steps.
 
-MOST_SPANS = 200_000
-"""A run with more spans than this is not projected."""
-
 SETTLE_SECONDS = 600.0
 """The blocks of a run are merged when no span of it has arrived for that long."""
 
@@ -571,10 +572,6 @@ _MICROSECOND = timedelta(microseconds=1)
 
 class MissingSpans(TracerError):
     """A run has no stored spans. Its records are kept, because they cannot be projected again."""
-
-
-class TooManySpans(TracerError):
-    """A run has more spans than can be projected."""
 
 
 @dataclass
@@ -627,7 +624,6 @@ def computed(attempt: Attempt, stored: StoredSpans, prices: OwnPrices = NO_OWN_P
 
     Raises:
         MissingSpans: The run has no stored spans.
-        TooManySpans: The run has more spans than can be projected.
         UnreadableBlock: One of its blocks is damaged.
         Exception: A dialect failed.
     """
@@ -638,11 +634,6 @@ def computed(attempt: Attempt, stored: StoredSpans, prices: OwnPrices = NO_OWN_P
         raise MissingSpans("The run has no stored spans, so it cannot be projected.")
     of_sessions = [each for messages in stored.of_sessions.values() for each in messages]
     rows = project_run(stored.messages, of_sessions, prices)
-    if rows.spans > MOST_SPANS:
-        raise TooManySpans(
-            f"The trace has {rows.spans} spans. Traces with more than {MOST_SPANS} spans are not "
-            "turned into records."
-        )
     packed = {
         kind: {record_id: _packed(kind, row) for record_id, row in of_kind.items()}
         for kind, of_kind in rows.rows.items()
@@ -913,5 +904,7 @@ class _Writing:
             "projection_version": PROJECTION_VERSION,
             "seconds": each.seconds,
             "span_bytes": stored.size,
+            "span_count": stored.spans,
+            "span_records": f"\\x{pack_block(rows.span_records).hex()}",
             "settle_seconds": _settle_seconds(stored, rows.spans),
         }

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from tracer.clock import Clock
 from tracer.logs import get_logger
-from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
+from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block, weight
 from tracer.otel.projection import PROJECTION_VERSION
 from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices
@@ -37,7 +37,6 @@ from tracer.storage.postgres.projection_rows import (
     ProjectionWriter,
     ProjectorSession,
     StoredSpans,
-    TooManySpans,
     computed,
 )
 from tracer.storage.postgres.projects import READ_PRICES, price_of
@@ -58,6 +57,10 @@ DUE_AT_ONCE = 500
 HEAVY_BYTES = 6_000_000
 """A run with more uncompressed bytes of spans is heavy, too. See `projection_rows.TAKES_HEAVY`."""
 
+PER_MEGABYTE = 0.1
+"""The seconds of processor time that a projection may take for each megabyte of a run's weight
+(`tracer.otel.otlp.blocks.weight`). The largest run has 2,400 MB."""
+
 log = get_logger(__name__)
 
 
@@ -77,8 +80,10 @@ class TimeLimits:
     """The limit if the run shares a group with other runs, which wait for it. A group has up to 1.2
     MB of spans, which usually take some 70 ms."""
     alone: float = 55.0
-    """The limit if the run is alone in its group. The server kills a projector that works 60 s on a
-    group."""
+    """The limit if the run is alone in its group, for a run without any weight. The server kills a
+    projector a little later (`processes.Limits`)."""
+    per_megabyte: float = PER_MEGABYTE
+    """By how much the limit grows for each megabyte of the run's weight."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class Projector:
         *,
         clock: Clock | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
-        on_begin: Callable[[Sequence[UUID]], None] = lambda _: None,
+        on_begin: Callable[[Sequence[UUID], int], None] = lambda _runs, _weight: None,
         limits: TimeLimits | None = None,
     ) -> None:
         """Create a projector.
@@ -136,7 +141,8 @@ class Projector:
             connection: To the database, as the owner of the tables.
             clock: The clock of due times; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
-            on_begin: Called with each group of runs before its projection.
+            on_begin: Called with each group of runs before its projection, and with the weight
+                of their spans, which is 0 before they are read.
             limits: How long one projection may take; None: unlimited. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
@@ -238,15 +244,18 @@ class Projector:
                 attempts.append(Attempt(run_id, arrived, *rest))
         run_ids = [attempt.run_id for attempt in attempts]
         if run_ids:
-            self._on_begin(run_ids)
+            self._on_begin(run_ids, 0)
         stored, prices = self._read(project_id, run_ids)
+        total = sum(weight(each.size, each.spans) for each in stored.values())
+        if total > HEAVY_BYTES:
+            self._on_begin(run_ids, total)
         projections: list[Computed] = []
         done = Round()
         for index, attempt in enumerate(attempts):
             if (spans := stored.pop(attempt.run_id, None)) is None:
                 continue  # it was deleted, or a newer version of the program projected it
             try:
-                with _time_limit(self._seconds_for(len(attempts))):
+                with _time_limit(self._seconds_for(len(attempts), total)):
                     projection = self._computed(project_id, attempt, spans, prices)
             except TookTooLong:
                 failures[attempt.run_id] = _TOOK_TOO_LONG, 0
@@ -254,10 +263,9 @@ class Projector:
                 done += self._finish(project_id, projections, failures, now)
                 projections, failures = [], {}
                 if rest := run_ids[index + 1 :]:
-                    self._on_begin(rest)
+                    self._on_begin(rest, total)
             except Exception as error:  # a dialect may raise anything; other runs continue
-                is_final = isinstance(error, TooManySpans)
-                failures[attempt.run_id] = _reason(error), MOST_ATTEMPTS if is_final else 0
+                failures[attempt.run_id] = _reason(error), 0
             else:
                 projections.append(projection)
         done += self._finish(project_id, projections, failures, now)
@@ -279,10 +287,11 @@ class Projector:
             stored.of_sessions |= self._read_sessions(project_id, sorted(new))
         return computed(attempt, stored, prices) if any(stored.of_sessions.values()) else projection
 
-    def _seconds_for(self, runs: int) -> float | None:
-        if self._limits is None:
+    def _seconds_for(self, runs: int, total: int) -> float | None:
+        limits = self._limits
+        if limits is None:
             return None
-        return self._limits.in_group if runs > 1 else self._limits.alone
+        return limits.in_group if runs > 1 else limits.alone + limits.per_megabyte * total / 1e6
 
     def _read(self, project_id: int, runs: list[UUID]) -> tuple[dict[UUID, StoredSpans], OwnPrices]:
         """Return the stored spans of the runs that exist, and the project's prices.
@@ -373,7 +382,7 @@ class Projector:
                 some = runs[begin : begin + most]
                 pending = [
                     (run_id, projected, 0, 0, not_before)
-                    for run_id, source, projected, not_before, _ in self._session.ask(
+                    for run_id, source, projected, not_before, *_ in self._session.ask(
                         LOCK_RUNS, project_id, some
                     )
                     if source == "spans"
@@ -492,7 +501,7 @@ _ENDED_THE_PROCESS = "The projection ended its process, took too long or used to
 
 def _reason(error: Exception) -> str:
     """Return why a projection failed, without any data of the spans."""
-    if isinstance(error, (MissingSpans, TooManySpans, UnreadableBlock)):
+    if isinstance(error, (MissingSpans, UnreadableBlock)):
         return str(error)
     if isinstance(error, DecodeError):
         return "A stored span cannot be parsed."

@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.lineage import Payloads, Revision, TreeRows
-from tracer.otel.otlp.blocks import spans_of
-from tracer.otel.otlp.spans import logs_of, run_ids_like
+from tracer.otel.otlp.blocks import Contents
+from tracer.otel.otlp.spans import run_ids_like
 from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
 from tracer.records.pages import (
@@ -32,7 +32,7 @@ from tracer.records.record_classes import (
     RecordReference,
     ThinkActRecord,
 )
-from tracer.records.spans import LogRecord, Span
+from tracer.records.spans import SpanRecords
 from tracer.storage.postgres.citus import check_workers
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (
@@ -52,7 +52,7 @@ from tracer.storage.postgres.pool import (
 )
 from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named, select
 from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
-from tracer.storage.postgres.spans import messages_of
+from tracer.storage.postgres.spans import list_parts, read_part, read_span_records
 from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres.tables import (
     ALWAYS,
@@ -76,6 +76,7 @@ from tracer.store import (
     RunChanges,
     RunFilter,
     RunOrder,
+    SpanPart,
     ToolCallFilter,
     ToolCallPreview,
     ToolCallWithLineage,
@@ -124,11 +125,7 @@ def path_down_to(
     return path[::-1]
 
 
-# --- Read a complete run from Postgres: its records, spans and log records.
-
-_SESSIONS = """
-SELECT session_run_id FROM otel_session
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+# --- Read the records of a run from Postgres, for an export.
 
 R = TypeVar("R", bound=Record)
 
@@ -145,13 +142,16 @@ _RECORDS = {
 }
 
 
-def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
-    """Return all stored data of a run.
+def read_whole_run(
+    connection: SyncConnection, project_id: int, root_plan_id: UUID, *, with_projected: bool
+) -> WholeRun:
+    """Return the records of a run.
 
     Args:
         connection: In a transaction in which every query sees the same state.
         project_id: The run's project.
         root_plan_id: The run.
+        with_projected: Whether to return the records of a run that arrived as spans, too.
     """
     parameters = {"project_id": project_id, "run": root_plan_id}
     source = _source_of_run(connection, parameters)
@@ -159,47 +159,9 @@ def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UU
     records = {
         kind: _records(connection, record, _RECORDS[kind], parameters)
         for kind, record in RECORDS.items()
+        if with_projected or source == "events"
     }
-    messages = messages_of(connection, project_id, root_plan_id)
-    return WholeRun(run, source, records, spans_of(messages), logs_of(messages))
-
-
-def read_spans(
-    connection: SyncConnection,
-    project_id: int,
-    root_plan_id: UUID,
-    span_ids: Collection[bytes] | None,
-) -> list[Span]:
-    """Return the spans of a run.
-
-    Args:
-        connection: In a transaction in which every query sees the same state.
-        project_id: The run's project.
-        root_plan_id: The run.
-        span_ids: Which spans; None: all.
-    """
-    _source_of_run(connection, {"project_id": project_id, "run": root_plan_id})
-    spans = spans_of(messages_of(connection, project_id, root_plan_id))
-    if span_ids is None:
-        return spans
-    wanted = frozenset(span_ids)
-    return [span for span in spans if span.span_id in wanted]
-
-
-def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[LogRecord]:
-    """Return the log records of a run.
-
-    Args:
-        connection: In a transaction in which every query sees the same state.
-        project_id: The run's project.
-        root_plan_id: The run.
-    """
-    parameters = {"project_id": project_id, "run": root_plan_id}
-    _source_of_run(connection, parameters)
-    messages = messages_of(connection, project_id, root_plan_id)
-    for (session,) in connection.execute(_SESSIONS, parameters).fetchall():
-        messages += messages_of(connection, project_id, session)
-    return logs_of(messages)
+    return WholeRun(run, source, records)
 
 
 def _records(
@@ -467,10 +429,13 @@ class PostgresReader:
 
         return await in_snapshot(self._project, read)
 
-    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
-        """Return all stored data of a run."""
+    async def read_whole_run(self, root_plan_id: UUID, *, with_projected: bool = True) -> WholeRun:
+        """Return the records of a run."""
         return await in_snapshot(
-            self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
+            self._project,
+            lambda c: read_whole_run(
+                c, self._project_id, root_plan_id, with_projected=with_projected
+            ),
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
@@ -479,18 +444,34 @@ class PostgresReader:
         rows = await fetched(self._project, _RUNS_LIKE, values)
         return [run_id for (run_id,) in rows]
 
-    async def read_spans(
-        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
-    ) -> list[Span]:
-        """Return the spans of a run."""
+    async def list_span_parts(
+        self, root_plan_id: UUID, *, with_sessions: bool = False
+    ) -> list[SpanPart]:
+        """Return the parts of a run's stored spans and log records."""
+
+        def read(connection: SyncConnection) -> list[SpanPart]:
+            _source_of_run(connection, {"project_id": self._project_id, "run": root_plan_id})
+            return list_parts(
+                connection, self._project_id, root_plan_id, with_sessions=with_sessions
+            )
+
+        return await in_snapshot(self._project, read)
+
+    async def read_span_part(
+        self, part: SpanPart, span_ids: Collection[bytes] | None = None
+    ) -> Contents | None:
+        """Return the spans and log records of a part."""
         return await in_snapshot(
-            self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
+            self._project, lambda c: read_part(c, self._project_id, part, span_ids)
         )
 
-    async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
-        """Return the log records of a run."""
+    async def read_span_records(
+        self, root_plan_id: UUID, record_id: UUID | None = None
+    ) -> tuple[SpanRecords, set[bytes] | None]:
+        """Return the record of each span of a run, and the ids of the spans of one record."""
         return await in_snapshot(
-            self._project, lambda c: read_logs(c, self._project_id, root_plan_id)
+            self._project,
+            lambda c: read_span_records(c, self._project_id, root_plan_id, record_id),
         )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:

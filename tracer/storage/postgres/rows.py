@@ -13,7 +13,7 @@ from tracer.records.record_classes import ALL_RECORDS, Record
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.run_tables import abandoned_at
 from tracer.storage.postgres.tables import TABLES
-from tracer.store import MAX_RUN_BYTES
+from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS
 
 # --- Rows of the tables as records.
 
@@ -84,7 +84,8 @@ REFUSED_RUNS = {
 
 REFUSED_SPANS = {
     "run_deleted": "The run was deleted, so it accepts no more spans.",
-    "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans, which is the limit.",
+    "run_too_large": f"A run receives at most {MAX_RUN_SPANS:,} spans and log records, and"
+    f" {MAX_RUN_BYTES // 10**9} GB. Begin another trace for more work.",
 }
 """Why a run rejects spans: the code and the message."""
 

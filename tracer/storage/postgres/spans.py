@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,16 +12,25 @@ from uuid import UUID
 from google.protobuf.message import DecodeError
 
 from tracer.clock import Clock
+from tracer.errors import RecordNotFound
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import (
+    BLOCK_BYTES,
+    Contents,
     PackedBlock,
     UnreadableBlock,
     blocks_with,
+    contents_of,
     merge_messages,
     unpack_block,
+    weight,
 )
+from tracer.otel.projection import below_calls
+from tracer.records.spans import SpanRecords
 from tracer.storage.postgres.pool import PoolConnection, SyncConnection, store_errors
 from tracer.storage.postgres.session import ProjectPool, fetched, in_project
+from tracer.storage.postgres.tables import ALWAYS
+from tracer.store import SpanPart
 
 # --- When a run is due, and the SQL that writers and projectors share, for raw cursors.
 #
@@ -57,6 +66,9 @@ LOCK_RUNS = """
 SELECT root_plan_id, source, projected, next_projection_at,
     span_bytes + coalesce((SELECT size FROM pending_run WHERE pending_run.project_id = $1
         AND pending_run.root_plan_id = run.root_plan_id
+        AND pending_run.root_plan_id = ANY($2::uuid[])), 0),
+    span_count + coalesce((SELECT spans FROM pending_run WHERE pending_run.project_id = $1
+        AND pending_run.root_plan_id = run.root_plan_id
         AND pending_run.root_plan_id = ANY($2::uuid[])), 0)
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
@@ -89,10 +101,6 @@ SET arrived = stored.arrived + 1, spans = stored.spans + excluded.spans,
 
 # --- Read the stored spans of a run. Also the SQL with which blocks are inserted.
 
-BLOCK_BYTES = 4_000_000
-"""The largest uncompressed size of a block that combines others. A block with a single larger span
-exceeds this size."""
-
 RUN_LOCK_KEY = "hashtextextended(root_plan_id::text, project_id)"
 """The SQL of the key of a run's advisory lock, computed from the run's columns. A transaction that
 projects a run or rewrites its blocks takes this lock first, and skips the run if the lock is held.
@@ -114,9 +122,32 @@ INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at,
 VALUES (%(project_id)s, %(run)s, %(key)s, %(spans)s, %(size)s, %(recorded_at)s, %(body)s)
 ON CONFLICT DO NOTHING"""
 
-_BLOCKS = """
-SELECT body FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+_BLOCK_WEIGHTS = """
+SELECT key, size, spans FROM otel_block
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
 ORDER BY recorded_at, key"""
+
+_BLOCKS_BY_KEY = """
+SELECT key, body, recorded_at FROM otel_block
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND key = ANY(%(keys)s)
+ORDER BY recorded_at, key"""
+
+_SESSIONS = """
+SELECT session_run_id FROM otel_session
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s ORDER BY session_run_id"""
+
+_SPAN_RECORDS = """
+SELECT span_records FROM run
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND deleted_at IS NULL"""
+
+_STEPS_OF_PLAN = f"""
+SELECT step_id FROM agent_execution_record
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}
+    AND plan_id = %(record)s"""
+
+_CALLS = f"""
+SELECT tool_call_id FROM act_tool_info
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"""
 
 
 def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[str, Any]:
@@ -124,22 +155,59 @@ def values_of(block: PackedBlock, project_id: int, root_plan_id: UUID) -> dict[s
     return {**asdict(block), "project_id": project_id, "run": root_plan_id}
 
 
-def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[bytes]:
-    """Return the spans of a run as serialized `TracesData` messages.
-
-    A span may occur several times, in different versions.
-
-    Args:
-        connection: In a transaction of the project whose statements see one snapshot.
-        project_id: The project.
-        root_plan_id: The run. A run without spans has no messages.
-
-    Raises:
-        UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
-    """
+def list_parts(
+    connection: SyncConnection, project_id: int, root_plan_id: UUID, *, with_sessions: bool = False
+) -> list[SpanPart]:
+    """Return the parts of a run's stored spans; see `TraceReader.list_span_parts`."""
     parameters = {"project_id": project_id, "run": root_plan_id}
-    blocks = connection.execute(_BLOCKS, parameters, binary=True).fetchall()
-    return [unpack_block(block) for (block,) in blocks]
+    runs = [root_plan_id]
+    if with_sessions:
+        runs += [run for (run,) in connection.execute(_SESSIONS, parameters).fetchall()]
+    return [
+        SpanPart(run, tuple(keys))
+        for run in runs
+        for keys in _parts(
+            connection.execute(_BLOCK_WEIGHTS, parameters | {"run": run}, binary=True).fetchall(),
+            BLOCK_BYTES,
+        )
+    ]
+
+
+def read_part(
+    connection: SyncConnection,
+    project_id: int,
+    part: SpanPart,
+    span_ids: Collection[bytes] | None = None,
+) -> Contents | None:
+    """Return the contents of a part; see `TraceReader.read_span_part`."""
+    parameters = {"project_id": project_id, "run": part.run_id, "keys": list(part.keys)}
+    blocks = connection.execute(_BLOCKS_BY_KEY, parameters, binary=True).fetchall()
+    if len(blocks) < len(part.keys):
+        return None
+    return contents_of((body for _, body, _ in blocks), span_ids)
+
+
+def read_span_records(
+    connection: SyncConnection, project_id: int, root_plan_id: UUID, record_id: UUID | None
+) -> tuple[SpanRecords, set[bytes] | None]:
+    """Return the records of a run's spans; see `TraceReader.read_span_records`."""
+    parameters = {"project_id": project_id, "run": root_plan_id, "record": record_id}
+    row = connection.execute(_SPAN_RECORDS, parameters, binary=True).fetchone()
+    if row is None:
+        raise RecordNotFound("run", root_plan_id)
+    records = SpanRecords(unpack_block(row[0]) if row[0] is not None else b"")
+    calls = [] if records else connection.execute(_CALLS, parameters).fetchall()
+    if calls:
+        parents: dict[bytes, bytes | None] = {}
+        for part in list_parts(connection, project_id, root_plan_id):
+            contents = read_part(connection, project_id, part)
+            for span in contents.spans if contents is not None else ():
+                parents[span.span_id] = span.parent_span_id
+        records = SpanRecords.of(below_calls(parents, [call for (call,) in calls]))
+    if record_id is None:
+        return records, None
+    steps = connection.execute(_STEPS_OF_PLAN, parameters).fetchall()
+    return records, records.spans_of([record_id, *(step for (step,) in steps)])
 
 
 # --- Merging: stored spans in fewer, larger blocks.
@@ -148,8 +216,8 @@ def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID)
 # span. It works on one run in a transaction, under the run's advisory lock and the lock of its row.
 # Readers see the same spans before and after, so it does not raise the revision of the run.
 
-PART_BYTES = 16 * BLOCK_BYTES
-"""How many uncompressed bytes of a run are merged at once, to bound the memory. Larger runs are
+PART_BYTES = 4 * BLOCK_BYTES
+"""The largest weight of the blocks that are merged at once, to bound the memory. Larger runs are
 merged in parts. Versions of one span may then remain in different parts, and readers merge them."""
 
 _HAS_NO_PENDING = """NOT EXISTS (
@@ -167,22 +235,13 @@ _IS_MERGEABLE = f"""
 SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
     AND settle_at <= %(now)s AND {_HAS_NO_PENDING}"""
 
-_BLOCK_SIZES = """
-SELECT key, size FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
-ORDER BY recorded_at, key"""
-
-_BLOCKS_BY_KEY = """
-SELECT key, body, recorded_at FROM otel_block
-WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND key = ANY(%(keys)s)
-ORDER BY recorded_at, key"""
-
 _DELETE_BLOCKS = """
 DELETE FROM otel_block
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND key = ANY(%(keys)s)"""
 
 _SETTLED = """
-UPDATE run SET settle_at = NULL, span_bytes = (
-    SELECT coalesce(sum(size), 0) FROM otel_block
+UPDATE run SET settle_at = NULL, (span_bytes, span_count) = (
+    SELECT coalesce(sum(size), 0), coalesce(sum(spans), 0) FROM otel_block
     WHERE project_id = %(project_id)s AND root_plan_id = %(run)s)
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 
@@ -210,8 +269,8 @@ class SpanPacking:
         Args:
             project: The project whose spans are merged, with its connections.
             clock: The clock by which runs are due for merging; None: the database's own clock.
-            block_bytes: The largest uncompressed size of a block.
-            part_bytes: How many uncompressed bytes of a run are merged at once.
+            block_bytes: The largest weight of a block.
+            part_bytes: The largest weight of the blocks that are merged at once.
         """
         self._project = project
         self._clock = clock
@@ -244,7 +303,7 @@ class SpanPacking:
                 return False
             if not await _is_found(connection, _IS_MERGEABLE, values):
                 return False
-            sizes = await _fetched(connection, _BLOCK_SIZES, values)
+            sizes = await _fetched(connection, _BLOCK_WEIGHTS, values)
             for keys in _parts(sizes, self._part_bytes):
                 await self._merge_blocks(connection, {**values, "keys": keys})
             await connection.execute(_SETTLED, values)
@@ -311,16 +370,17 @@ def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Pa
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:
-    """Divide blocks into parts of at most `most` bytes, and return the keys of each part.
+    """Divide blocks into parts of at most the weight `most`, and return the keys of each part.
 
-    A block that is larger than `most` is a part by itself.
+    A block that is heavier than `most` is a part by itself.
     """
     parts: list[list[bytes]] = []
     filled = most
-    for key, size in sizes:
-        if filled + size > most:
+    for key, size, spans in sizes:
+        added = weight(size, spans)
+        if filled + added > most:
             parts.append([])
             filled = 0
         parts[-1].append(key)
-        filled += size
+        filled += added
     return parts

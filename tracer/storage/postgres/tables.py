@@ -414,6 +414,8 @@ class RunTable(_Stored, Run, table=True):
     """The number of model calls that succeeded or used tokens, but have an unknown cost."""
     unread_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The number of spans with token counts that no rule could read. Their costs are unknown."""
+    refused_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The number of spans and log records that were rejected with `run_too_large`."""
     source: str = "events"
     """The source of the records: `events`, or `spans` (a projection)."""
     is_agent_work: bool = True
@@ -439,6 +441,10 @@ class RunTable(_Stored, Run, table=True):
     as long as the projection took."""
     span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The uncompressed size of the run's blocks in bytes, without pending blocks."""
+    span_count: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The number of spans and log records in the run's blocks, without pending blocks."""
+    span_records: bytes | None = None
+    """The record of each span, as `tracer.records.spans.SpanRecords`; null before a projection."""
     settle_at: datetime | None = None
     """When to merge the run's blocks; null if no blocks are left to merge."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})

@@ -332,7 +332,7 @@ _REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
 
 _REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
 
-_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes"
+_STATE = "run.root_plan_id, run.revision, run.recorded_at"
 
 _RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN} AND root_plan_id = %(id)s"} | {
     kind: f"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence, Set
 from contextvars import Context
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.otel.otlp.blocks import block_key, pack_block
+from tracer.otel.otlp.blocks import block_key, pack_block, single_spans, unpack_block
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records import DEFAULT_TERMS, Lease, LeaseTerms, Run
 from tracer.records.events import Event
@@ -50,7 +51,7 @@ from tracer.storage.postgres.spans import ADD_PENDING, LOCK_RUNS
 from tracer.storage.postgres.tables import RUN_NOT_DELETED
 from tracer.storage.postgres.watch import NOTIFY_NOBODY, Notify
 from tracer.storage.write_redaction import WriteRedactor
-from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
+from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS, Erasure, Refusal, WriteAnswer
 
 # --- Group commit: writes that wait at the same time share one transaction.
 #
@@ -257,11 +258,18 @@ WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea
 """Return which of the blocks with the keys $2 are stored in the runs $3."""
 
 _GROW_RUNS = """
-UPDATE run SET span_bytes = span_bytes + incoming.size
-FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, size)
+UPDATE run SET span_count = span_count + incoming.spans, span_bytes = span_bytes + incoming.size
+FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS incoming (root_plan_id, spans, size)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[])"""
 """Add the sizes of new blocks to runs that arrived as events. Such runs are never projected."""
+
+_NOTE_REFUSED = """
+UPDATE run SET refused_spans = refused_spans + incoming.spans, revision = revision + 1
+FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, spans)
+WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
+    AND run.root_plan_id = ANY($2::uuid[])"""
+"""Count the spans that locked runs rejected because they are too large."""
 
 Block = tuple[UUID, bytes, int, int, bytes]
 """The values of a block: its run, key, number of spans, uncompressed size and compressed bytes."""
@@ -274,6 +282,18 @@ class _LockedRun:
     not_before: datetime | None
     size: int
     """The uncompressed size of the run's blocks in bytes."""
+    spans: int
+    """The number of spans and log records in the run's blocks."""
+
+
+@dataclass(frozen=True)
+class _TooLarge(Refusal):
+    """The refusal of a block whose run is too large."""
+
+    room: tuple[int, int]
+    """How many spans and how many bytes the run could still receive."""
+    accepted: int = 0
+    """How many items at the beginning of the block were accepted."""
 
 
 class PostgresSpans:
@@ -286,6 +306,7 @@ class PostgresSpans:
         due_clock: Clock | None,
         on_batch: OnBatch,
         max_run_bytes: int = MAX_RUN_BYTES,
+        max_run_spans: int = MAX_RUN_SPANS,
     ) -> None:
         """Connect to the database.
 
@@ -295,12 +316,14 @@ class PostgresSpans:
             due_clock: The clock of due times; None: the database's own clock.
             on_batch: Called after each batch of requests was committed.
             max_run_bytes: The most bytes of spans that a run may have.
+            max_run_spans: The most spans and log records that a run may have.
         """
         self._project = project
         self._project_id = project.project_id
         self._clock = clock
         self._due_clock = due_clock
         self._max_run_bytes = max_run_bytes
+        self._max_run_spans = max_run_spans
         self._together = GroupCommit[Block](self._write_batch, _run_of_block, on_batch)
 
     async def write(self, traces: Sequence[TraceSpans]) -> list[Refusal]:
@@ -326,9 +349,10 @@ class PostgresSpans:
         async with transaction_in(self._project, *first) as (connection, locked):
             runs = {run_id: _LockedRun(*rest) for run_id, *rest in locked}
             refused, blocks = self._check_sizes(numbered, runs)
-            if any(each.code == "run_too_large" for each in refused):
-                refused = await self._without_stored(connection, numbered, refused)
             last: list[Statement] = []
+            if any(isinstance(each, _TooLarge) for each in refused):
+                refused = await self._without_stored(connection, numbered, refused)
+                last += self._accept_beginnings(dict(numbered), refused, blocks)
             if blocks:
                 cursor = AsyncRawCursor(connection)
                 columns = map(list, zip(*blocks, strict=True))
@@ -339,7 +363,7 @@ class PostgresSpans:
                 async for run_id, spans, size in cursor:
                     known_spans, known_size = added.get(run_id, (0, 0))
                     added[run_id] = known_spans + spans, known_size + size
-                last = self._run_updates(runs, added)
+                last += self._run_updates(runs, added)
             await committed(connection, last)
         return refused
 
@@ -349,19 +373,42 @@ class PostgresSpans:
         """Return the refusals, and the blocks of runs that accept them."""
         refused: list[Refusal] = []
         blocks: list[Block] = []
-        sizes: dict[UUID, int] = {}
+        sizes: dict[UUID, tuple[int, int]] = {}
         for index, block in numbered:
-            run_id, _, _, size, _ = block
+            run_id, _, spans, size, _ = block
             run = runs.get(run_id)
             if run is None:
                 refused.append(Refusal(index, "run_deleted", REFUSED_SPANS["run_deleted"]))
                 continue
-            total = sizes[run_id] = sizes.get(run_id, run.size) + size
-            if total > self._max_run_bytes:
-                refused.append(Refusal(index, "run_too_large", REFUSED_SPANS["run_too_large"]))
-            else:
+            had_spans, had_bytes = sizes.get(run_id, (run.spans, run.size))
+            sizes[run_id] = had_spans + spans, had_bytes + size
+            room = self._max_run_spans - had_spans, self._max_run_bytes - had_bytes
+            if spans <= room[0] and size <= room[1]:
                 blocks.append(block)
+            else:
+                detail = REFUSED_SPANS["run_too_large"]
+                refused.append(_TooLarge(index, "run_too_large", detail, room))
         return refused, blocks
+
+    def _accept_beginnings(
+        self, numbered: dict[int, Block], refused: list[Refusal], blocks: list[Block]
+    ) -> list[Statement]:
+        """Add the parts of refused blocks that fit in their runs to `blocks`.
+
+        Returns:
+            The statements that count the refused spans of each run.
+        """
+        counts: Counter[UUID] = Counter()
+        for position, each in enumerate(refused):
+            if isinstance(each, _TooLarge):
+                block = numbered[each.index]
+                if (part := _beginning_of(block, *each.room)) is not None:
+                    blocks.append(part)
+                    refused[position] = each = replace(each, accepted=part[2])
+                counts[block[0]] += block[2] - each.accepted
+        if not counts:
+            return []
+        return [(_NOTE_REFUSED, [self._project_id, list(counts), list(counts.values())])]
 
     async def _without_stored(
         self,
@@ -382,7 +429,7 @@ class PostgresSpans:
         return [
             each
             for each in refused
-            if each.code != "run_too_large" or by_index[each.index][:2] not in stored
+            if not isinstance(each, _TooLarge) or by_index[each.index][:2] not in stored
         ]
 
     def _run_updates(
@@ -399,7 +446,7 @@ class PostgresSpans:
             if run.source == _FROM_SPANS:
                 pending.append((run_id, run.projected, spans, size, run.not_before))
             else:
-                grown.append((run_id, size))
+                grown.append((run_id, spans, size))
         due_from = self._due_clock and self._due_clock()
         statements: list[Statement] = []
         if pending:
@@ -427,18 +474,40 @@ def block_row(trace: TraceSpans) -> Block:
     )
 
 
+def _beginning_of(block: Block, spans: int, size: int) -> Block | None:
+    """Return a block with the first items of `block`: at most so many, and so many bytes.
+
+    None if there is no room for any.
+    """
+    run_id, _, count, _, body = block
+    if spans <= 0 or size <= 0:
+        return None
+    messages: list[bytes] = []
+    for each in single_spans(TraceSpans(run_id.bytes, unpack_block(body), count))[:spans]:
+        size -= len(each.message)
+        if size < 0:
+            break
+        messages.append(each.message)
+    message = b"".join(messages)
+    return block_row(TraceSpans(run_id.bytes, message, len(messages))) if messages else None
+
+
 def _run_of_block(block: Block) -> UUID:
     return block[0]
 
 
 def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) -> list[Refusal]:
-    """Replace each refusal of a whole trace by one refusal for each of its spans."""
+    """Replace each refusal of a trace by one refusal for each of its rejected spans."""
     by_index = {each.index: each for each in refused}
     refusals: list[Refusal] = []
     first = 0
     for index, trace in enumerate(traces):
         if (refusal := by_index.get(index)) is not None:
-            refusals += [replace(refusal, index=first + offset) for offset in range(trace.count)]
+            accepted = refusal.accepted if isinstance(refusal, _TooLarge) else 0
+            code, detail = refusal.code, refusal.detail
+            refusals += [
+                Refusal(each, code, detail) for each in range(first + accepted, first + trace.count)
+            ]
         first += trace.count
     return refusals
 
@@ -664,6 +733,8 @@ class WriterOptions:
     """How many seconds a write may wait."""
     max_run_bytes: int = MAX_RUN_BYTES
     """The largest size of a run's spans."""
+    max_run_spans: int = MAX_RUN_SPANS
+    """The largest number of a run's spans and log records."""
 
 
 DEFAULT_OPTIONS = WriterOptions()
@@ -686,6 +757,7 @@ def postgres_writer(
             options.lease_clock,
             partial(on_commit, "spans"),
             options.max_run_bytes,
+            options.max_run_spans,
         ),
         leases=leases,
         deletion=PostgresDeletion(project, notify.written, clock),

@@ -286,6 +286,10 @@ export interface paths {
          *
          *     `otlp` is a `TracesData` message for any OpenTelemetry backend. It contains the run's original
          *     spans. If the run was recorded as events, the spans are made from its records.
+         *
+         *     The spans of a large run are in the order in which they were stored, and a span may occur again
+         *     in a later version. The last line is `{"end": true, "unreadableBlocks": N}`. Without it the file
+         *     is incomplete. N is the number of damaged blocks of spans, which are left out.
          */
         get: operations["export_run"];
         put?: never;
@@ -305,12 +309,13 @@ export interface paths {
         };
         /**
          * List Spans
-         * @description List the OpenTelemetry spans of a run, sorted by start.
+         * @description List the OpenTelemetry spans of a run.
+         *
+         *     The spans of a record are sorted by start. Those of a run are in the order of storage: about
+         *     4 MB at a time are sorted by start, and a later version of a span may appear again.
          *
          *     An agent's own span belongs to two records: the agent's step and its plan. A run that was
          *     recorded as events has spans only if the servers that its tools called sent spans.
-         *
-         *     `logs` contains the log records of the listed spans.
          */
         get: operations["list_spans"];
         put?: never;
@@ -3101,8 +3106,8 @@ export interface components {
             nextCursor: string | null;
             /**
              * Logs
-             * @description The log records of the spans on this page, by time. The first page of a run also contains
-             *     log records whose span is unknown or missing. At most 1,000.
+             * @description If `recordId` is given, the log records of the spans on this page. Otherwise those that are
+             *     stored with these spans, also if their span is unknown or missing. By time, at most 1,000.
              */
             logs: components["schemas"]["LogSchema"][];
             /**
@@ -3110,6 +3115,11 @@ export interface components {
              * @description The number of log records that are left out, because there are more than 1,000.
              */
             logsLeftOut: number;
+            /**
+             * Unreadableblocks
+             * @description The number of damaged blocks of spans that were left out while this page was read.
+             */
+            unreadableBlocks: number;
         };
         /**
          * SpanRecord
@@ -7152,6 +7162,7 @@ export interface operations {
                     /**
                      * @example {"type":"plan_started","at":"2026-11-21T22:21:52.462812Z","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","planId":"01a20033-9dce-7364-82b8-37c32d771382","title":"Weekly health review"}
                      *     {"type":"plan_finished","at":"2026-11-21T22:22:04.518201Z","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","planId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","summary":"All is well."}
+                     *     {"end":true,"unreadableBlocks":0}
                      */
                     "application/x-ndjson": string;
                     "application/x-protobuf": string;
