@@ -150,6 +150,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "unpricedCalls": 0,
     "unreadSpans": 0,
     "unreadScopes": [],
+    "refusedSpans": 0,
     "followsKeys": [],
     "promptSequence": None,
     "promptNumber": None,

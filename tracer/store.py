@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from pydantic import field_validator
@@ -32,11 +32,9 @@ from tracer.records.record_classes import (
     PlanExecutionRecord,
     ThinkActRecord,
 )
-from tracer.records.spans import SpanRecords, TraceSpans
+from tracer.records.span_records import SpanRecords
+from tracer.records.spans import Contents, TraceSpans
 from tracer.text import preview
-
-if TYPE_CHECKING:  # it needs the extra `otel`
-    from tracer.otel.otlp.blocks import Contents
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from tracer.otel.export import spans_of_records
-from tracer.otel.otlp.blocks import Contents
 from tracer.otel.otlp.spans import encode_logs, encode_protobuf, json_of
 from tracer.records import Kind, Run
 from tracer.records.events import (
@@ -33,7 +32,7 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.spans import LogRecord, Span
+from tracer.records.spans import Contents, LogRecord, Span
 from tracer.store import TraceReader, WholeRun
 
 # --- Convert the records of a run back to events: a start and an end for each record.

@@ -19,11 +19,11 @@ from api.problems import documented
 from api.requests import CursorText, PageSize, RootPlanId, until_client_leaves
 from api.schemas import STEP_ID, PageSchema, read_config
 from tracer.errors import BadCursor, TooBusy
-from tracer.otel.otlp.blocks import Contents
 from tracer.otel.otlp.spans import merge_logs, moment, stored
 from tracer.records import Kind
 from tracer.records.record_classes import RecordReference
-from tracer.records.spans import SPAN_ID_BYTES, LogRecord, Span, SpanRecords, newest
+from tracer.records.span_records import SpanRecords
+from tracer.records.spans import SPAN_ID_BYTES, Contents, LogRecord, Span, newest
 from tracer.store import SpanPart, TraceReader
 
 # --- Schemas of spans and log records.

@@ -10,9 +10,10 @@ from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_traces import agent, spans_from, tool
 from tests.otel.projections import project
 from tracer.otel.otlp.spans import encode_protobuf
-from tracer.otel.projection import below_calls, span_records
+from tracer.otel.projection import span_records
 from tracer.records import Kind, new_id, span_id
-from tracer.records.spans import Span, SpanRecords, id_of_later
+from tracer.records.span_records import SpanRecords, below_calls
+from tracer.records.spans import Span, id_of_later
 
 
 @pytest.mark.parametrize("name", NAMES)

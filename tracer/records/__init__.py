@@ -10,6 +10,7 @@ Public modules, one for each subject:
 - `events`: what recorders send
 - `merge`: the rules that make records of events
 - `spans`: spans and log records, independent of their encoding
+- `span_records`: the record that each span of a run belongs to
 - `results`: endings of work, and results and errors as text
 - `arguments`: arguments of tool calls as values
 - `conversation`: messages of a model call in one form

@@ -6,14 +6,10 @@ five times as long.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
-
-from tracer.records.record_classes import Kind, RecordReference
 
 Attributes = Mapping[str, Any]
 """Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
@@ -134,6 +130,19 @@ class LogRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Contents:
+    """The spans and log records of some blocks of a run."""
+
+    spans: list[Span]
+    """The spans, sorted by start and span id. If the blocks contain several versions of a span, one
+    is returned (`newest`)."""
+    logs: list[LogRecord]
+    """The log records, sorted by time, without duplicates."""
+    unreadable: int
+    """The number of blocks that are damaged."""
+
+
+@dataclass(frozen=True, slots=True)
 class TraceSpans:
     """The accepted spans and log records of one trace from one request, as stores receive them."""
 
@@ -197,57 +206,3 @@ def merge_spans(spans: Iterable[Span]) -> dict[tuple[bytes, bytes], Span]:
                 span = replace(span, span_id=id_of_later(span.span_id, span.start))
             merged[span.key] = span
     return merged
-
-
-class SpanRecords:
-    """The record that each span of a run belongs to, in 25 bytes for a span."""
-
-    def __init__(self, packed: bytes = b"") -> None:
-        """Read the form in which `packed` returns the records."""
-        self.packed = packed
-        """For each span, sorted by its id: the id, the index of the kind, the record's id."""
-
-    @classmethod
-    def of(cls, records: Mapping[bytes, tuple[Kind, bytes]]) -> SpanRecords:
-        """Return the records of spans, by the ids that `merge_spans` returns."""
-        return cls(
-            b"".join(
-                span_id + _KINDS.index(kind).to_bytes() + record_id
-                for span_id, (kind, record_id) in sorted(records.items())
-            )
-        )
-
-    def __len__(self) -> int:
-        return len(self.packed) // _ENTRY_BYTES
-
-    def record_of(self, span: Span) -> RecordReference | None:
-        """Return the record of a span; None if it belongs to none."""
-        # Another span may have the same id, and have started earlier.
-        later = self._find(id_of_later(span.span_id, span.start))
-        return later or self._find(span.span_id)
-
-    def spans_of(self, records: Collection[UUID]) -> set[bytes]:
-        """Return the ids of the spans that belong to one of the records."""
-        wanted = {record_id.bytes for record_id in records}
-        ends = range(_ENTRY_BYTES, len(self.packed) + 1, _ENTRY_BYTES)
-        return {
-            self.packed[end - _ENTRY_BYTES : end - _ENTRY_BYTES + SPAN_ID_BYTES]
-            for end in ends
-            if self.packed[end - 16 : end] in wanted
-        }
-
-    def _find(self, span_id: bytes) -> RecordReference | None:
-        packed = self.packed
-        at = _ENTRY_BYTES * bisect_left(
-            range(len(self)),
-            span_id,
-            key=lambda index: packed[index * _ENTRY_BYTES : index * _ENTRY_BYTES + SPAN_ID_BYTES],
-        )
-        entry = packed[at : at + _ENTRY_BYTES]
-        if entry[:SPAN_ID_BYTES] != span_id:
-            return None
-        return _KINDS[entry[SPAN_ID_BYTES]], UUID(bytes=entry[SPAN_ID_BYTES + 1 :])
-
-
-_KINDS = tuple(Kind)
-_ENTRY_BYTES = SPAN_ID_BYTES + 1 + 16

@@ -28,6 +28,7 @@ from tracer.otel.otlp.spans import (
     span_of,
 )
 from tracer.records.spans import (
+    Contents,
     LogRecord,
     Span,
     TraceSpans,
@@ -138,19 +139,6 @@ def sent_spans(message: bytes) -> Iterator[Span]:
         envelope = Envelope.of_messages(resource_spans, scope_spans)
         for span in scope_spans.spans:
             yield span_of(envelope, span)
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """The spans and log records of some blocks of a run."""
-
-    spans: list[Span]
-    """The spans, sorted by start and span id. If the blocks contain several versions of a span, one
-    is returned (`newest`)."""
-    logs: list[LogRecord]
-    """The log records, sorted by time, without duplicates."""
-    unreadable: int
-    """The number of blocks that are damaged."""
 
 
 def contents_of(blocks: Iterable[bytes], span_ids: Collection[bytes] | None = None) -> Contents:

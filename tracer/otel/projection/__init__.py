@@ -2,8 +2,8 @@
 
 `project_run` is a pure function of the set of a run's spans and log records: neither their order
 nor the requests that brought them matter. If a change alters the rows of any trace, raise
-`PROJECTION_VERSION`, so that stored runs are projected again. `span_records` and `below_calls`
-return the record that each span belongs to.
+`PROJECTION_VERSION`, so that stored runs are projected again. `span_records` returns the
+record that each span belongs to.
 """
 
 from tracer.otel.projection.project import (
@@ -12,7 +12,6 @@ from tracer.otel.projection.project import (
     RUN_FIELDS,
     ProjectedRun,
     Row,
-    below_calls,
     fields_of,
     fields_of_run,
     project_run,
@@ -26,7 +25,6 @@ __all__ = [
     "RUN_FIELDS",
     "ProjectedRun",
     "Row",
-    "below_calls",
     "fields_of",
     "fields_of_run",
     "project_run",

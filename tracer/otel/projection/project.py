@@ -47,12 +47,12 @@ from tracer.otel.projection.forest import (
     represented,
 )
 from tracer.otel.projection.unreached import AgentRun, Unreached
-from tracer.records import Kind, Reason, Status, span_id
+from tracer.records import Kind, Reason, Status
 from tracer.records.masks import masked_paths, within_depth
 from tracer.records.merge import RULES, Fields, title_of
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, TokenUsage, cost_of, is_unpriced
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS
-from tracer.records.spans import SpanRecords
+from tracer.records.span_records import SpanRecords
 from tracer.resource import SERVICE_ATTRIBUTES
 
 USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arrived"
@@ -1007,32 +1007,3 @@ def _usage(facts: SpanFacts) -> TokenUsage | None:
         facts.audio_input_tokens or 0,
         facts.audio_output_tokens or 0,
     )
-
-
-# --- Determine which record of a run each of its original spans belongs to.
-
-
-def below_calls(
-    parents: Mapping[bytes, bytes | None], calls: Iterable[UUID]
-) -> dict[bytes, SpanRecord]:
-    """Return the nearest tool call above each span of a run that was recorded as events.
-
-    Args:
-        parents: The parent's id of each span.
-        calls: The tool calls of the run.
-    """
-    records: dict[bytes, SpanRecord | None] = {
-        bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call.bytes) for call in calls
-    }
-    for start in parents:
-        way: list[bytes] = []
-        climbed: set[bytes] = set()
-        at: bytes | None = start
-        while at is not None and at not in records and at not in climbed:
-            climbed.add(at)
-            way.append(at)
-            at = parents.get(at)
-        record = records.get(at) if at is not None else None
-        for each in way:
-            records[each] = record
-    return {each: record for each in parents if (record := records[each]) is not None}

@@ -11,7 +11,6 @@ from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.lineage import Payloads, Revision, TreeRows
-from tracer.otel.otlp.blocks import Contents
 from tracer.otel.otlp.spans import run_ids_like
 from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
@@ -32,7 +31,8 @@ from tracer.records.record_classes import (
     RecordReference,
     ThinkActRecord,
 )
-from tracer.records.spans import SpanRecords
+from tracer.records.span_records import SpanRecords
+from tracer.records.spans import Contents
 from tracer.storage.postgres.citus import check_workers
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (

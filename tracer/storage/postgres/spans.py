@@ -16,7 +16,6 @@ from tracer.errors import RecordNotFound
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import (
     BLOCK_BYTES,
-    Contents,
     PackedBlock,
     UnreadableBlock,
     blocks_with,
@@ -25,8 +24,8 @@ from tracer.otel.otlp.blocks import (
     unpack_block,
     weight,
 )
-from tracer.otel.projection import below_calls
-from tracer.records.spans import SpanRecords
+from tracer.records.span_records import SpanRecords, below_calls
+from tracer.records.spans import Contents
 from tracer.storage.postgres.pool import PoolConnection, SyncConnection, store_errors
 from tracer.storage.postgres.session import ProjectPool, fetched, in_project
 from tracer.storage.postgres.tables import ALWAYS

@@ -444,7 +444,7 @@ class RunTable(_Stored, Run, table=True):
     span_count: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The number of spans and log records in the run's blocks, without pending blocks."""
     span_records: bytes | None = None
-    """The record of each span, as `tracer.records.spans.SpanRecords`; null before a projection."""
+    """The record of each span (`tracer.records.span_records`); null before a projection."""
     settle_at: datetime | None = None
     """When to merge the run's blocks; null if no blocks are left to merge."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
