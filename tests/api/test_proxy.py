@@ -104,8 +104,8 @@ def request(line: str, *headers: str, body: bytes = b"") -> bytes:
 
 
 async def hold(port: int, held: asyncio.Event, beginning: bytes) -> None:
-    """Send the beginning of a request, then a byte now and then."""
-    with suppress(ConnectionError, ssl.SSLError):
+    """Send the beginning of a request, then a byte now and then, until the proxy gives up."""
+    try:
         async with connected(port) as (_, writer):
             writer.write(beginning)
             await writer.drain()
@@ -114,6 +114,8 @@ async def hold(port: int, held: asyncio.Event, beginning: bytes) -> None:
                 await asyncio.sleep(1)
                 writer.write(b"x")
                 await writer.drain()
+    except (OSError, ssl.SSLError):
+        held.set()
 
 
 @pytest.fixture
