@@ -18,7 +18,7 @@ BUDGETS: dict[str, int] = {
     "api/routes": 1_968,
     "tracer": 1_398,
     "tracer/adapters": 2_921,
-    "tracer/cli": 1_370,
+    "tracer/cli": 1_380,
     "tracer/client": 1_405,
     "tracer/lineage": 1_054,
     "tracer/otel": 9_500,
