@@ -424,10 +424,12 @@ def encode_protobuf(spans: Iterable[Span]) -> bytes:
 def encode_json(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> bytes:
     """Return spans and log records as an OTLP/JSON document.
 
-    Ids are hexadecimal, enums are numbers, and 64-bit integers are text.
+    Ids are hexadecimal, enums are numbers, and 64-bit integers are text. The document has the key
+    `resourceLogs` only if there are log records.
     """
-    parts = b",".join(map(json_of, spans)), b",".join(map(json_of, logs))
-    return b'{"resourceSpans":[%b],"resourceLogs":[%b]}' % parts
+    records = b",".join(map(json_of, logs))
+    of_logs = b',"resourceLogs":[%b]' % records if records else b""
+    return b'{"resourceSpans":[%b]%b}' % (b",".join(map(json_of, spans)), of_logs)
 
 
 def json_of(item: Span | LogRecord) -> bytes:
