@@ -153,7 +153,7 @@ WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_
 _DEAD_PART = """FROM recorder_run AS part WHERE part.project_id = run.project_id
         AND part.root_plan_id = run.root_plan_id AND part.abandoned_at IS NOT NULL"""
 
-_IS_LEFT = f"""(greatest(run.open_at, (SELECT since FROM lease_check)) + $2::interval <= $1
+_IS_LEFT = f"""(greatest(run.open_at, (SELECT served_since FROM lease_check)) + $2::interval <= $1
     OR EXISTS (SELECT {_DEAD_PART}))"""
 
 FIND_LEFT = f"""
