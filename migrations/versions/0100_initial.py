@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0108"
+revision = "0109"
 down_revision = None
 branch_labels = None
 depends_on = None

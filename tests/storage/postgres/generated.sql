@@ -218,7 +218,7 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subj
     tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, unread_scopes TEXT[],
     follows_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, work_keys TEXT[],
     revision bigint, projected bigint, projection_version integer, seconds float8,
-    span_bytes bigint, settle_seconds float8)
+    span_bytes bigint, span_count bigint, span_records bytea, settle_seconds float8)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[]);
 

@@ -76,7 +76,8 @@ SELECT
     run.follows_keys,
     run.prompt_sequence,
     run.prompt_number,
-    run.work_keys
+    run.work_keys,
+    run.refused_spans
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -118,6 +119,7 @@ COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls or agents of othe
 COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
 COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
 COMMENT ON COLUMN trace.runs.work_keys IS 'The emitter''s ids of the piece of work that the run is a part of, sorted.';
+COMMENT ON COLUMN trace.runs.refused_spans IS 'The number of spans and log records that were rejected with `run_too_large`.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

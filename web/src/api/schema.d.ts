@@ -2451,6 +2451,13 @@ export interface components {
              */
             workKeys: string[];
             /**
+             * Refusedspans
+             * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
+             *     sent again counts again.
+             * @default 0
+             */
+            refusedSpans: number;
+            /**
              * Request
              * @description The first 300 characters of the question.
              */
@@ -2741,6 +2748,13 @@ export interface components {
              */
             workKeys: string[];
             /**
+             * Refusedspans
+             * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
+             *     sent again counts again.
+             * @default 0
+             */
+            refusedSpans: number;
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -3010,6 +3024,13 @@ export interface components {
              * @description The emitter's ids of the piece of work that the run is a part of, sorted.
              */
             workKeys: string[];
+            /**
+             * Refusedspans
+             * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
+             *     sent again counts again.
+             * @default 0
+             */
+            refusedSpans: number;
             /**
              * Request
              * @description The first 300 characters of the question.
