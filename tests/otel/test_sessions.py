@@ -99,6 +99,7 @@ def _of_call(record: LogRecord) -> Iterable[Sign]:
             "result": _text(record.attributes, "result"),
         },
         error=_text(record.attributes, "error"),
+        may_open=_text(record.attributes, "tool") == "delegate",
     )
 
 
@@ -116,7 +117,13 @@ def _text(attributes: Attributes, name: str) -> str | None:
     return first_text(attributes, (f"quill.{name}",))
 
 
-QUILL = Dialect("Quill Code", order=55, read=read, scopes=("quill*",), session=Session(signs))
+QUILL = Dialect(
+    "Quill Code",
+    order=55,
+    read=read,
+    scopes=("quill*",),
+    session=Session(signs, lambda _: 100 * SECOND),
+)
 
 
 def span(number: int, name: str, parent: int | None, at: tuple[int, int], **ids: str) -> SlimSpan:
@@ -236,3 +243,24 @@ def is_part_of(path: list[str], whole: list[str]) -> bool:
     left = iter(whole[:-1])
     above = all(any(name in (each, "agent") for each in left) for name in path[:-1])
     return above and path[-1] in (whole[-1], "agent")
+
+
+def delegated(*calls: int) -> list[SlimSpan | LogRecord]:
+    """Return a turn with open calls that delegate, from given seconds, and one agent at 10."""
+    return [
+        span(1, "turn", None, (0, 0), turn_id="t"),
+        *(
+            event("tool.started", at, turn_id="t", call_id=f"c{at}", tool="delegate")
+            for at in calls
+        ),
+        event("agent.started", 10, agent_id="a1", agent_type="reader"),
+    ]
+
+
+def test_agent_is_linked_to_the_only_call_that_can_have_started_it() -> None:
+    assert outline(delegated(3))[-1] == "agent/delegate/reader is open (inferred)"
+    assert outline(delegated(3, 12))[-2] == "agent/delegate/reader is open (inferred)"
+
+
+def test_agent_is_not_linked_if_two_calls_can_have_started_it() -> None:
+    assert outline(delegated(3, 4))[-1] == "reader is open"
