@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
@@ -16,12 +17,13 @@ from api.metrics import Metrics
 from api.parts import Parts
 from api.routes.health import server_metrics
 from tests.api import ward
-from tests.api.conftest import Api, client_of, parts_without_database
+from tests.api.conftest import Api, client_of, parts_without_database, serving_parts
 from tests.api.projects import two_projects
 from tests.otel.made_traces import body_of, make_span
 from tests.sample_runs import sample_run
 from tracer.records import new_id
 from tracer.records.events import event_json
+from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -179,3 +181,19 @@ def _names(made_parts: Parts, figures: list[Any]) -> list[str]:
         for family in families
         if family.name.startswith("tracer_")
     ]
+
+
+async def test_metrics_of_a_server_on_a_newer_schema_omit_what_it_cannot_read(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE alembic_version SET version_num = 'newer'")
+            connection.execute("ALTER TABLE recorder_lease RENAME TO renamed")
+        found = await series(client)
+
+    assert "tracer_leases" not in {name for name, *_ in found}
+    assert "tracer_build_info" in {name for name, *_ in found}
