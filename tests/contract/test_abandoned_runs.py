@@ -62,8 +62,8 @@ async def shown(store: Living, run: Moments, sub_plan: UUID) -> tuple[str, float
     whole = await store.reader.read_run(run.root)
     rows = await read_tree(store.reader, run.root, Payloads.NONE)
     (status,) = (plan["status"] for plan in rows.plans if plan["planId"] == str(sub_plan))
-    end = whole.finished_at and (whole.finished_at - START).total_seconds()
-    return whole.shown_status, end, status
+    end = None if whole.finished_at is None else (whole.finished_at - START).total_seconds()
+    return whole.shown_status, end, str(status)
 
 
 async def test_run_is_running_until_its_last_sub_plan_ends(new_store: NewLiving) -> None:
