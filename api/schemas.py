@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from tracer.records import Kind, Run
 from tracer.records.conversation import ConversationMessage, conversation
-from tracer.records.pages import OpenCall, RunFailure, RunPreview
+from tracer.records.pages import OpenCall, OwnFigures, RunFailure, RunPreview
 from tracer.records.prices import known_total
 from tracer.records.record_classes import (
     ActToolInfo,
@@ -151,10 +151,16 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "unreadSpans": 0,
     "unreadScopes": [],
     "refusedSpans": 0,
+    "followsCalls": [],
+    "followsRuns": [],
     "followsKeys": [],
     "promptSequence": None,
     "promptNumber": None,
     "workKeys": [],
+    "continuesRunId": None,
+    "headId": None,
+    "isInside": False,
+    "wholeStatus": None,
     "toolCalls": 14,
     "failedCalls": 1,
 }
@@ -201,8 +207,22 @@ class OpenCallSchema(OpenCall):
     )
 
 
+class OwnFiguresSchema(OwnFigures):
+    """The outcome and the totals of the first run of a piece of work, without its other parts."""
+
+    model_config = read_config()
+
+    status: ShownStatus
+    cost_usd: Usd | None
+    """The sum of the known costs in US dollars; null if it is zero and some costs are unknown."""
+
+
 class RunPreviewSchema(RunSchema, RunPreview):
-    """A run in the list of runs, with its question, its answer and its failure."""
+    """A run in the list of runs, with its question, its answer and its failure.
+
+    If other runs continue the run, the status, the reason, the answer, the times, the totals and
+    the failures are those of the whole piece of work.
+    """
 
     model_config = read_config(
         **_RUN_EXAMPLE,
@@ -214,8 +234,12 @@ class RunPreviewSchema(RunSchema, RunPreview):
         failure=None,
         openCall=None,
         seenAt=None,
+        parts=1,
+        own=None,
     )
 
+    own: OwnFiguresSchema | None = None
+    """The outcome and the totals of the run alone; null if `parts` is 1."""
     failure: RunFailureSchema | None = None
     """If the run failed, the record in which the failure began. If there are several, this
     is the deepest of them. If several are equally deep, it is the earliest."""
@@ -256,17 +280,6 @@ class ParentActToolCall(BaseModel):
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
 
 
-class FollowedToolCall(BaseModel):
-    """A summary of a tool call in another run. The current plan started after this call ended."""
-
-    model_config = read_config()
-
-    root_plan_id: UUID
-    tool_call_id: UUID
-    name: str | None
-    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
-
-
 class PlanSchema(ShownOutcome, PlanExecutionRecord):
     """One plan with all its fields."""
 
@@ -288,8 +301,6 @@ class PlanWithParent(PlanSchema):
             "arguments": '{"patient": "p-1"}',
             "status": "succeeded",
         },
-        followsProviderCallId=None,
-        followedToolCall=None,
         title="Medication check",
         userRequest="Check the medication of p-1",
         summary="Two medications, no interaction.",
@@ -316,9 +327,6 @@ class PlanWithParent(PlanSchema):
 
     parent_act_tool_call: ParentActToolCall | None = None
     """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
-    followed_tool_call: FollowedToolCall | None = None
-    """A call in another run of the same session. This plan started after that call ended. For
-    example, the call started an agent that worked in the background."""
 
 
 class ThinkActSchema(ShownOutcome, ThinkActRecord):

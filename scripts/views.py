@@ -18,7 +18,8 @@ OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 NOT_SHOWN = {
     *("revision", "digest", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
-    *("summed_revision", "is_summed", "open_at", "left_open_at"),
+    *("summed_revision", "is_summed", "linked_revision", "is_linked", "is_bare", "parts_revision"),
+    *("open_at", "left_open_at"),
     *("span_count", "span_records"),
 }
 """Fields of records that belong to the program."""
@@ -68,7 +69,7 @@ def _updated_view(view: re.Match[str]) -> str:
 
 def _quoted(comment: str | None) -> str:
     assert comment is not None, "the field has no docstring"
-    return "'" + comment.replace("'", "''").replace("\n", " ") + "'"
+    return "'" + " ".join(comment.split()).replace("'", "''") + "'"
 
 
 if __name__ == "__main__":

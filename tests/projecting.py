@@ -17,6 +17,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from tracer.records import Kind
 from tracer.storage.postgres import Pool, ProjectPool, connection_options, sync_connection
+from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.projector import Projector, Round
 from tracer.store import Behind, SpanProjection
@@ -32,6 +33,9 @@ class Projection(SpanProjection, Protocol):
 
     async def project_due(self, now: datetime | None = None) -> int:
         """Project the runs of all projects that are due, and return how many."""
+
+    async def link(self) -> None:
+        """Derive the links between the runs of all projects."""
 
 
 async def project(projection: Projection) -> int:
@@ -129,6 +133,17 @@ class DatabaseProjection:
                     return done.projected
                 time.sleep(0.01)  # another projector works on a run
         raise AssertionError("Runs that are due were not projected.")
+
+    async def link(self) -> None:
+        await asyncio.to_thread(self._link)
+
+    def _link(self) -> None:
+        with sync_connection(self._options) as connection:
+            linker = Linker(connection)
+            for _ in range(_MOST_ROUNDS):
+                if not linker.visit_due():
+                    return
+        raise AssertionError("The visits of the linker do not end.")
 
     async def catch_up(self, kind: Kind, record_id: UUID, *, seconds: float = 2.0) -> Behind | None:
         await project(self)

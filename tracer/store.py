@@ -134,10 +134,12 @@ class TraceWriter(Protocol):
             StoreUnavailable: The store did not answer.
         """
 
-    async def delete_run(self, root_plan_id: UUID) -> None:
+    async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
         """Delete a run with everything below it.
 
-        A tombstone remains, so that events that arrive later are rejected.
+        If the run is the first one of a piece of work and `all_parts` is set, the runs that
+        continue it are deleted, too. Tombstones remain, so that events that arrive later are
+        rejected.
 
         Raises:
             RecordNotFound: The run does not exist or is already deleted.
@@ -157,7 +159,7 @@ class TraceWriter(Protocol):
         """
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record a request to cancel a run, and return the run.
+        """Record a request to cancel a run and the open runs that continue it. Return the run.
 
         The process that executes the run then cancels it. A repeated request has no effect.
 
@@ -231,6 +233,10 @@ class RunFilter:
     """The run started before this time. If it has no start, it was recorded before this time."""
     other_traces: bool = False
     """Whether to include traces without any agent, model or tool call."""
+    all_parts: bool = False
+    """Whether each run is an item. Otherwise a run that continues another one is no item of its
+    own, and the item of the first run describes the whole piece of work. The agent, the tool, the
+    tag, the service and the text may then be those of any of its runs."""
 
 
 class RunOrder(StrEnum):
@@ -278,9 +284,6 @@ class PlanWithOpener:
 
     plan: PlanExecutionRecord
     opener: ActToolInfo | None
-    followed: ActToolInfo | None = None
-    """The tool call in another run of the same session whose end caused this plan; None if there is
-    no such call, or its run is unknown."""
 
 
 @dataclass(frozen=True)
@@ -405,12 +408,17 @@ class TraceReader(CancelRequestReader, Protocol):
             RecordNotFound: The plan does not exist.
         """
 
-    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+    async def read_tree(
+        self, plan_id: UUID, payloads: Payloads, *, all_parts: bool = True
+    ) -> TreeRows:
         """Return the rows of a plan and of everything below it, the input of `lineage.build_tree`.
 
         For a root plan, the result contains all rows of the run, including those without a known
-        parent. Large runs need no more queries than small runs: at most six. If a run has no record
-        of its root plan, because its spans were not projected yet, the result is one unknown plan.
+        parent. If the run is the first one of a piece of work and `all_parts` is set, the rows of
+        the runs that continue it follow, below the calls that they continue. Large runs need no
+        more queries than small runs: at most six, and one more if there are such runs. If a run has
+        no record of its root plan, because its spans were not projected yet, the result is one
+        unknown plan.
 
         Raises:
             RecordNotFound: The plan does not exist.

@@ -34,7 +34,6 @@ from api.schemas import (
     SUB_PLAN_ID,
     THINK_ACT_ID,
     TOOL_CALL_ID,
-    FollowedToolCall,
     ParentActToolCall,
     PlanWithParent,
 )
@@ -256,8 +255,6 @@ async def read_plan(plan_id: PlanId, reader: Reader, conditional: Conditional) -
     plan = PlanWithParent.model_validate(stored_plan.plan)
     if stored_plan.opener is not None:
         plan.parent_act_tool_call = ParentActToolCall.model_validate(stored_plan.opener)
-    if stored_plan.followed is not None:
-        plan.followed_tool_call = FollowedToolCall.model_validate(stored_plan.followed)
     return plan
 
 
@@ -275,6 +272,13 @@ async def read_tree(
             "SHA-256."
         ),
     ] = Payloads.PREVIEW,
+    parts: Annotated[
+        Literal["all", "own"],
+        Query(
+            description="At the first run of a piece of work: whether the runs that continue it "
+            "are shown, too, each below the call that it continues."
+        ),
+    ] = "all",
     fresh: FreshWanted = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -285,7 +289,9 @@ async def read_tree(
     if conditional.is_anything:
         with suppress(RecordNotFound):  # a run whose root plan has no record
             conditional.check(await reader.read_revision(Kind.PLAN, plan_id))
-    rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
+    rows = await until_client_leaves(
+        request, reader.read_tree(plan_id, payloads, all_parts=parts == "all")
+    )
     headers = conditional.check(rows.revision)
     behind = freshness_of(request).behind
     missing = None if behind is None else MissingSpans(behind.spans, behind.since)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -81,6 +81,13 @@ async def _filter(
             description="Whether to also list traces without an agent, model or tool call.",
         ),
     ] = False,
+    parts: Annotated[
+        Literal["all"] | None,
+        Query(
+            description="`all` makes each run an item. By default, the runs of one piece of work "
+            "are one item."
+        ),
+    ] = None,
 ) -> RunFilter:
     return RunFilter(
         status=status,
@@ -96,6 +103,7 @@ async def _filter(
         since=period.since,
         until=period.until,
         other_traces=other_traces,
+        all_parts=parts is not None,
     )
 
 
@@ -115,7 +123,8 @@ async def list_runs(
 ) -> SearchedPageSchema[RunPreviewSchema]:
     """List runs. By default, the run that started last comes first.
 
-    A run without a start is sorted by the time of its first record.
+    A run without a start is sorted by the time of its first record. Runs that continue each other
+    are one item: that of the first run (`parts`).
 
     With any other order, the server examines only the latest 100,000 runs. The filters for the
     status `failed`, the session, the subject and the time range apply before this limit. With any
@@ -186,9 +195,20 @@ async def read_run(
     status_code=HTTPStatus.NO_CONTENT,
     responses=documented(HTTPStatus.NOT_FOUND),
 )
-async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> None:
-    """Delete a run with all data. If events of this run arrive later, they are rejected."""
-    await writer.delete_run(root_plan_id)
+async def delete_run(
+    root_plan_id: RootPlanId,
+    writer: Writer,
+    caller: Administering,
+    parts: Annotated[
+        Literal["all", "own"],
+        Query(description="Whether to delete the runs that continue the run, too."),
+    ] = "all",
+) -> None:
+    """Delete a run with all data. If events of this run arrive later, they are rejected.
+
+    The first run of a piece of work is deleted with the runs that continue it.
+    """
+    await writer.delete_run(root_plan_id, all_parts=parts == "all")
 
 
 @router.post(

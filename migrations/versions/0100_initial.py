@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0109"
+revision = "0110"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -85,6 +85,8 @@ CREATE TABLE run (
     unpriced_calls bigint NOT NULL DEFAULT 0,
     unread_spans bigint NOT NULL DEFAULT 0,
     unread_scopes text[],
+    follows_calls uuid[],
+    follows_runs uuid[],
     follows_keys text[],
     prompt_sequence bigint,
     prompt_number bigint,
@@ -94,6 +96,14 @@ CREATE TABLE run (
     refused_spans bigint NOT NULL DEFAULT 0,
     span_count bigint NOT NULL DEFAULT 0,
     span_records bytea,
+    continues_run_id uuid,
+    head_id uuid,
+    is_inside boolean NOT NULL DEFAULT false,
+    whole_status text,
+    is_bare boolean NOT NULL DEFAULT false,
+    parts_revision bigint NOT NULL DEFAULT 0,
+    linked_revision bigint NOT NULL DEFAULT 0,
+    is_linked boolean GENERATED ALWAYS AS (revision <= linked_revision) STORED NOT NULL,
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -116,7 +126,12 @@ CREATE INDEX run_failed
     ON run (
         project_id,
         (CASE WHEN started_at IS NOT NULL THEN started_at ELSE recorded_at END), root_plan_id)
-    WHERE deleted_at IS NULL AND status = 'failed';
+    WHERE deleted_at IS NULL AND (status = 'failed' OR whole_status = 'failed');
+CREATE INDEX run_of_heads
+    ON run (
+        project_id,
+        (CASE WHEN started_at IS NOT NULL THEN started_at ELSE recorded_at END), root_plan_id)
+    WHERE deleted_at IS NULL AND is_agent_work AND continues_run_id IS NULL;
 CREATE INDEX run_of_agents
     ON run (
         project_id,
@@ -126,8 +141,15 @@ CREATE INDEX run_open
     ON run (
         project_id,
         (CASE WHEN started_at IS NOT NULL THEN started_at ELSE recorded_at END), root_plan_id)
-    WHERE deleted_at IS NULL AND status < 'cancelled';
+    WHERE deleted_at IS NULL
+        AND (status < 'cancelled' OR whole_status IN ('running', 'abandoned'));
 CREATE INDEX run_open_below_root ON run (open_at) WHERE open_at IS NOT NULL;
+CREATE INDEX run_to_link ON run (project_id, root_plan_id) WHERE NOT is_linked;
+CREATE INDEX run_by_head ON run (project_id, head_id) WHERE head_id IS NOT NULL;
+CREATE INDEX run_of_claims
+    ON run (project_id, (session_id::name))
+    WHERE session_id IS NOT NULL
+        AND (follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare);
 CREATE INDEX run_to_purge
     ON run (project_id, root_plan_id) WHERE deleted_at IS NOT NULL AND swept_at IS NULL;
 CREATE INDEX run_to_settle ON run (settle_at) WHERE settle_at IS NOT NULL;
@@ -162,7 +184,6 @@ CREATE TABLE plan_execution_record (
     inferred_from text,
     masked text[],
     digest bigint,
-    follows_provider_call_id text,
     clock_shift_us bigint,
     PRIMARY KEY (plan_id, root_plan_id, project_id),
     CONSTRAINT root_plan_id_refers_to_run
@@ -558,6 +579,23 @@ CREATE TABLE removed_record (
     CONSTRAINT removed_record_has_a_kind CHECK (
         kind IN ('plan', 'step', 'thinkAct', 'toolCall'))
 );
+
+CREATE TABLE run_link (
+    project_id integer NOT NULL,
+    root_plan_id uuid NOT NULL,
+    number integer NOT NULL,
+    tool_call_id uuid,
+    continued_run_id uuid,
+    is_link boolean NOT NULL,
+    inferred_from text,
+    PRIMARY KEY (root_plan_id, number, project_id),
+    CONSTRAINT run_link_refers_to_run
+        FOREIGN KEY (project_id, root_plan_id)
+        REFERENCES run (project_id, root_plan_id) DEFERRABLE INITIALLY DEFERRED
+);
+CREATE INDEX run_link_by_continued_run ON run_link (project_id, continued_run_id);
+CREATE INDEX run_link_by_call
+    ON run_link (project_id, tool_call_id) WHERE tool_call_id IS NOT NULL;
 
 CREATE TABLE run_group (
     project_id integer NOT NULL,

@@ -219,6 +219,11 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
             [project_id, run.root, new_id()],
         )
         await connection.execute(
+            "INSERT INTO run_link (project_id, root_plan_id, number, continued_run_id, is_link)"
+            " VALUES (%s, %s, 0, %s, false)",
+            [project_id, run.root, new_id()],
+        )
+        await connection.execute(
             "INSERT INTO analyst (role_name, project_id, was_made) VALUES (%s, %s, false)",
             [f"{canary}-analyst", project_id],
         )

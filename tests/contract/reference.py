@@ -14,9 +14,9 @@ from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.events import Event
 from tracer.records.merge import merge_records, partial_records
 from tracer.records.pages import TimeRange
+from tracer.records.pages import moment_of as moment
 from tracer.records.record_classes import RECORDS, ActToolInfo
 from tracer.storage.postgres.rows import SEARCHED, SEARCHED_CHARACTERS, SEARCHED_OF_ROOT_PLAN
-from tracer.storage.postgres.rows import moment_of as moment
 from tracer.store import RunFilter, RunOrder, ToolCallFilter
 from tracer.text import storable
 

@@ -68,6 +68,10 @@ class Store:
             assert answer.refused == []
             assert answer.stored == sum(trace.count for trace in traces)
 
+    async def link(self) -> None:
+        """Derive the links between runs."""
+        await self.projection.link()
+
     async def project(self) -> int:
         """Project all pending runs, and return how many there were."""
         return await project(self.projection)

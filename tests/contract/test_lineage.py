@@ -130,20 +130,16 @@ async def test_every_sub_plan_contains_the_call_that_opened_it(store: Store) -> 
     assert (await store.reader.read_plan(run.root)).opener is None
 
 
-async def test_follows_provider_call_id_finds_the_call_in_an_earlier_run(store: Store) -> None:
-    earlier, later, stranger = Moments(), Moments(), Moments()
-    for run, session in ((earlier, "s"), (stranger, "t")):
-        await store.record(
-            run.plan_started(session_id=session), run.call_started(provider_call_id="toolu_1")
-        )
-    await store.record(later.plan_started(session_id="s", follows_provider_call_id="toolu_1"))
+async def test_claims_of_a_run_are_the_union_of_those_of_its_events(store: Store) -> None:
+    run, calls, runs = Moments(), sorted([new_id(), new_id()]), [new_id()]
+    await store.record(run.plan_started(follows_calls=(calls[1],), follows_keys=("b", "a")))
+    await store.record(run.plan_started(follows_calls=tuple(calls), follows_runs=tuple(runs)))
+    await store.record(run.plan_started(follows_keys=("c", "a"), work_keys=("w",)))
 
-    found = await store.reader.read_plan(later.root)
+    found = await store.reader.read_run(run.root)
 
-    assert found.plan.follows_provider_call_id == "toolu_1"
-    assert found.followed is not None
-    assert found.followed.tool_call_id == earlier.call
-    assert (await store.reader.read_plan(earlier.root)).followed is None
+    assert (found.follows_calls, found.follows_runs) == (calls, runs)
+    assert (found.follows_keys, found.work_keys) == (["a", "b", "c"], ["w"])
 
 
 async def test_call_that_continued_a_plan_contains_the_id_of_the_plan(store: Store) -> None:

@@ -19,7 +19,7 @@ from tests.house.imports import imports_of, modules
 
 MAX_MODULES = 210
 MAX_CHAIN = 15
-MAX_SINGLE_IMPORTERS = 21
+MAX_SINGLE_IMPORTERS = 23
 MAX_FILES_OF_TOOL_CALL = 44
 MAX_FILES_OF_SPAN = 50
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tests.otel.captured import NAMES, projected, spans_of
-from tests.otel.made_traces import agent, chat, make_span, projection_of, tool
+from tests.otel.made_traces import agent, chat, make_span, pairs, projection_of, tool
+from tracer.records import Kind
 
 QUESTION: dict[str, Any] = {"role": "user", "content": "Book it."}
 ASKING: dict[str, Any] = {
@@ -75,6 +77,54 @@ def test_tool_call_is_not_followed_if_choices_are_unknown() -> None:
     silent = make_span(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1, at=(0, 1))
 
     assert keys_of(agent(1, "a"), silent, tool(3, "book", "{}", "c1", parent=1, at=(2, 3))) == []
+
+
+WORKFLOW = make_span(1, "w", {"gen_ai.operation.name": "invoke_workflow"})
+
+LINK = {"traceId": "0af7651916cd43dd8448eb211c800001", "spanId": "00000000000000a1"}
+
+
+@pytest.mark.parametrize("value", [True, "true"])
+def test_span_link_that_continues_is_a_claim_for_the_run_and_the_call(value: bool | str) -> None:
+    link = LINK | {"attributes": pairs({"tracer.continues": value})}
+
+    run = projection_of({**agent(1, "a"), "links": [link]}).whole_run
+
+    assert run["follows_runs"] == [UUID(LINK["traceId"])]
+    earlier = {**tool(0xA1, "book"), "traceId": LINK["traceId"]}
+    (call_id,) = projection_of(earlier).records[Kind.TOOL_CALL]
+    assert run["follows_calls"] == [call_id]
+
+
+def test_other_span_links_are_no_claims() -> None:
+    links = [LINK, LINK | {"attributes": pairs({"tracer.continues": False})}]
+
+    run = projection_of({**agent(1, "a"), "links": links}).whole_run
+
+    assert (run["follows_runs"], run["follows_calls"]) == ([], [])
+
+
+def test_work_outside_of_any_agent_is_bare() -> None:
+    is_bare = [
+        projection_of(*spans).whole_run["is_bare"]
+        for spans in (
+            [tool(1, "book")],
+            [chat(1), tool(2, "book")],
+            [agent(1, "a")],
+            [agent(1, "a"), chat(2)],
+            [make_span(1, "SELECT")],
+            [WORKFLOW, chat(2)],
+        )
+    ]
+
+    assert is_bare == [True, True, False, False, False, False]
+
+
+def test_workflow_whose_steps_are_other_traces_is_agent_work() -> None:
+    run = projection_of(WORKFLOW)
+
+    assert run.whole_run["is_agent_work"] is True
+    assert [step["plan_id"] for step in run.records[Kind.STEP].values()] == [run.root_plan_id]
 
 
 def test_runs_of_the_captures_follow_no_calls() -> None:

@@ -71,7 +71,7 @@ class CommandedStore(TraceWriter):
         async with asyncio.timeout(PLENTY_SECONDS), self.grew:
             await self.grew.wait_for(lambda: len(self.renewals) >= times)
 
-    async def delete_run(self, root_plan_id: object) -> None:
+    async def delete_run(self, root_plan_id: object, *, all_parts: bool = True) -> None:
         raise NotImplementedError
 
     async def delete_subject(self, subject: object) -> Erasure:

@@ -105,7 +105,7 @@ class CancellingStore:
     async def renew(self, recorder_id: Any) -> Any:
         return await self.inner.renew(recorder_id)
 
-    async def delete_run(self, root_plan_id: Any) -> None:
+    async def delete_run(self, root_plan_id: Any, *, all_parts: bool = True) -> None:
         raise NotImplementedError
 
     async def delete_subject(self, subject: Any) -> Any:

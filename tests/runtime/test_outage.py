@@ -20,7 +20,7 @@ class StoreThatIsDown:
     async def renew(self, recorder_id: Any) -> Any:
         raise StoreUnavailable
 
-    async def delete_run(self, root_plan_id: Any) -> None:
+    async def delete_run(self, root_plan_id: Any, *, all_parts: bool = True) -> None:
         raise StoreUnavailable
 
     async def delete_subject(self, subject: Any) -> Any:

@@ -42,7 +42,7 @@ class NotingWriter:
     async def renew(self, recorder_id: UUID) -> Lease:
         return await self.inner.renew(recorder_id)
 
-    async def delete_run(self, root_plan_id: UUID) -> None:
+    async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
         await self.inner.delete_run(root_plan_id)
 
     async def delete_subject(self, subject: str) -> Erasure:

@@ -28,6 +28,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
+from uuid import UUID
 
 from opentelemetry import trace
 
@@ -309,6 +310,7 @@ class Tracing(Connection):
         subject: str | None = None,
         tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        continues: UUID | str | None = None,
         within: Work | None = None,
     ) -> Plan:
         """Return a plan, which starts when its `with` block starts.
@@ -325,6 +327,8 @@ class Tracing(Connection):
             subject: The user for whom the run is made; for a root plan only.
             tags: Labels; for a root plan only.
             metadata: Metadata of the run, stored as JSON; for a root plan only.
+            continues: The id of a tool call of an earlier run whose work the run continues, also in
+                another process; for a root plan only.
             within: The work that contains the plan.
         """
         opener = self._opener(within)
@@ -346,6 +350,7 @@ class Tracing(Connection):
             tags=tags,
             metadata=metadata,
             traceparent=_traceparent(),
+            continues=continues,
         )
 
     def step(

@@ -432,6 +432,7 @@ class Plan(Work):
         tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         traceparent: str | None = None,
+        continues: UUID | str | None = None,
         plan_id: UUID | None = None,
         root_plan_id: UUID | None = None,
     ) -> None:
@@ -454,6 +455,7 @@ class Plan(Work):
         # A string is one label, not a sequence of labels of one letter each.
         self.tags: Sequence[str] = (tags,) if isinstance(tags, str) else tags or ()
         self.traceparent = traceparent
+        self.continues = continues
         self.metadata = text_of(metadata) if metadata else None
         self.offered_tools: dict[str, UUID] = parent.offered_tools if parent else {}
         """For each list of offered tools, as JSON: the id of the round that recorded the list."""
@@ -495,6 +497,7 @@ class Plan(Work):
             tags=self.tags if is_root else (),
             traceparent=self.traceparent if is_root else None,
             run_metadata=self.metadata if is_root else None,
+            follows_calls=(self.continues,) if is_root and self.continues else (),
             **(service_of_environment() if is_root else NO_SERVICE),
         )
 

@@ -7,6 +7,7 @@ Public modules:
 
 - `tree`: the rows and nodes of a tree, one class for each kind of record
 - `diff`: the comparison of two trees
+- `links`: which run continues which
 """
 
 from tracer.lineage.tree import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows, build_tree

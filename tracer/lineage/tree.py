@@ -116,7 +116,6 @@ class PlanRow(Row, tag=Kind.PLAN.value):
     depth: int | None
     title: str | None
     agent_name: str | None
-    follows_provider_call_id: str | None
     template: str | None
     template_version: str | None
     inferred: bool
@@ -211,6 +210,18 @@ class Opener(Struct, rename="camel", frozen=True):
     status: ShownStatus
 
 
+class Continuation(Struct, rename="camel", frozen=True):
+    """What the root plan of a run continues, if the run is a later part of a piece of work."""
+
+    root_plan_id: Annotated[Id, Meta(description="The earlier run that is continued.")]
+    inferred_from: Annotated[
+        str | None, Meta(description="The evidence; null if the run named the id.")
+    ]
+    is_inside: Annotated[
+        bool, Meta(description="Whether it began before the continued call or run had ended.")
+    ]
+
+
 class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
     """A record at which a failure began: it failed, and no record below it failed."""
 
@@ -253,6 +264,13 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     own: Own = NO_TOTALS
     cumulative: Cumulative = NO_TOTALS
     parent_act_tool_call: Opener | None = None
+    continues: Annotated[
+        Continuation | UnsetType,
+        Meta(
+            description="Only at the root plan of a later part of a piece of work, which is shown "
+            "below the call that it continues."
+        ),
+    ] = UNSET
     sub_plan_count: SubPlanCount = 0
     agent_executions: list[StepNode] = []
     failure_origins: Annotated[
@@ -492,6 +510,45 @@ class TreeRows:
     """The spans of the run that may be model calls of unknown cost (`Run.unread_spans`)."""
 
 
+class LaterPart(NamedTuple):
+    """A run of a piece of work that continues another one."""
+
+    root_plan_id: str
+    started_at: datetime
+    continues_run_id: str
+    tool_call_id: str | None
+    inferred_from: str | None
+    is_inside: bool
+
+
+def attach_parts(rows: TreeRows, parts: Iterable[LaterPart]) -> None:
+    """Set the parents of the root plans of later parts, so that `build_tree` places them.
+
+    A part is placed below the call that it continues. A part that continues no call is placed below
+    the last step of the run that it continues.
+
+    Args:
+        rows: The rows of all parts. They are changed in place.
+        parts: The parts, without the first run.
+    """
+    plans = {plan.plan_id: plan for plan in rows.plans}
+    calls = {call.tool_call_id: call for call in rows.tool_calls}
+    steps = {step.step_id: step for step in rows.steps}
+    last_steps = {step.plan_id: step for step in rows.steps}  # they are sorted by position
+    for position, part in enumerate(sorted(parts, key=lambda each: each.started_at)):
+        plan = plans.get(part.root_plan_id)
+        if plan is None:  # its first projection is pending
+            continue
+        call = calls.get(part.tool_call_id or "")
+        step = steps.get(call.step_id or "") if call else last_steps.get(part.continues_run_id)
+        plan.tool_call_id = call.tool_call_id if call is not None else None
+        plan.opened_by_step_id = step.step_id if step is not None and call is None else None
+        plan.parent_plan_id = step.plan_id if step is not None else None
+        plan.position = position
+        plan.continues = Continuation(part.continues_run_id, part.inferred_from, part.is_inside)
+    rows.plans.sort(key=lambda plan: (plan.position or 0) if plan.continues else -1)
+
+
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNode:
     """Return a plan's node with everything below it.
 
@@ -525,7 +582,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
     return top
 
 
-def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
+def _origins(top: PlanNode, nodes: Collection[Node]) -> list[FailureOrigin]:
     failed = [
         FailedRecord((node.kind, _id_of(node)), _explained_by(node), node.finished_at)
         for node in nodes
@@ -533,9 +590,16 @@ def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
     ]
     if not failed:
         return []
+    # The status of a whole piece of work is that of its last part.
+    later = [
+        node
+        for node in nodes
+        if type(node) is PlanNode and node.continues and not node.continues.is_inside
+    ]
+    root = max(later, key=lambda plan: plan.position or 0, default=top)
     return [
         FailureOrigin(origin.key[0].value, str(origin.key[1]), origin.is_handled)
-        for origin in failure_origins(failed, (Kind.PLAN, top.plan_id))
+        for origin in failure_origins(failed, (Kind.PLAN, root.plan_id))
     ]
 
 

@@ -250,8 +250,6 @@ class PlanStarted(_Event):
     """The request, word for word."""
     agent_name: Text | None = None
     """The agent that runs the plan."""
-    follows_provider_call_id: Text | None = None
-    """The provider call id of an earlier run's tool call that caused this plan when it ended."""
     template: Text | None = None
     template_version: Text | None = None
     steps: FailFastTuple[PlannedStep] = ()
@@ -273,6 +271,16 @@ class PlanStarted(_Event):
     deployment_environment: Text | None = None
     """The environment in which the service runs, as `deployment.environment.name`; for a root plan
     only."""
+    follows_calls: FailFastTuple[UUID] = ()
+    """The tool calls of other runs whose work the run continues. Ignored for a sub-plan."""
+    follows_runs: FailFastTuple[UUID] = ()
+    """The runs whose work the run continues. Ignored for a sub-plan."""
+    follows_keys: FailFastTuple[Text] = ()
+    """The provider call ids of the tool calls whose work the run continues. They count within the
+    session. Ignored for a sub-plan."""
+    work_keys: FailFastTuple[Text] = ()
+    """Ids of the whole piece of work. Runs of the session that share one are parts of the same
+    work. Ignored for a sub-plan."""
 
     @model_validator(mode="after")
     def _has_its_place(self) -> Self:

@@ -320,7 +320,8 @@ def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
     """
     if event.parent_plan_id is None:
         run = _shared(event, Kind.RUN)
-        yield Kind.RUN, event.plan_id, {**run, "tags": sorted(set(event.tags))}
+        lists = {name: sorted(set(run[name])) for name in RULES[Kind.RUN].union if name in run}
+        yield Kind.RUN, event.plan_id, run | lists
     else:
         yield Kind.PLAN, event.parent_plan_id, {"status": Status.UNKNOWN}
     if event.tool_call_id is not None:

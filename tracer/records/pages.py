@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -14,7 +15,8 @@ import orjson
 from pydantic import BaseModel
 
 from tracer.errors import BadCursor
-from tracer.records.record_classes import Kind, Run
+from tracer.records.record_classes import Kind, Record, Run, Totals
+from tracer.records.status import ABANDONED, Status
 
 # --- Pages of a list, and the cursors by which clients request the next page.
 
@@ -187,8 +189,31 @@ class OpenCall(_Part):
     started_at: datetime | None
 
 
+class OwnFigures(_Part):
+    """The outcome and the totals of one run of a piece of work, without its other parts."""
+
+    status: str
+    """The status as shown."""
+    reason: str | None
+    answer: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    """The sum of the known costs; null if it is zero and some costs are unknown."""
+    unpriced_calls: int
+    tool_calls: int
+    failed_calls: int
+    failures: int
+
+
 class RunPreview(Run):
-    """A run as a row of the run list."""
+    """A run as a row of the run list.
+
+    If other runs continue the run, the status, the reason, the answer, the times, the totals and
+    the failures are those of the whole piece of work.
+    """
 
     request: str | None = None
     """The first 300 characters of the question."""
@@ -209,6 +234,67 @@ class RunPreview(Run):
     the earliest. None if the run has ended."""
     seen_at: datetime | None = None
     """The time of the latest heartbeat of the run's recorders; None if the run has ended."""
+    parts: int = 1
+    """The number of runs that the piece of work consists of. It is 1 for a part other than the
+    first."""
+    own: OwnFigures | None = None
+    """The outcome and the totals of the run alone; null if `parts` is 1."""
+
+
+def whole_preview(head: RunPreview, parts: Sequence[RunPreview]) -> RunPreview:
+    """Return the preview of a whole piece of work.
+
+    Args:
+        head: The preview of the first run, whose `whole_status` is set.
+        parts: The previews of the runs that continue it.
+    """
+    in_order = sorted((head, *parts), key=lambda each: (moment_of(each), each.root_plan_id))
+    after = [each for each in in_order if not each.is_inside]
+    last = after[-1]
+    is_abandoned = head.whole_status == ABANDONED
+    status = Status.RUNNING if is_abandoned else Status(head.whole_status or head.status)
+    found: dict[str, Any] = {
+        "status": status,
+        "abandoned_at": None,
+        "reason": last.reason if status.is_ending else None,
+        "answer": next((each.answer for each in reversed(after) if each.answer), None),
+        "finished_at": None,
+        "failure": last.failure if status is Status.FAILED else None,
+        "open_call": None,
+        "seen_at": None,
+        "parts": len(in_order),
+        "own": OwnFigures(
+            status=head.shown_status,
+            cost_usd=head.known_cost,
+            **{name: getattr(head, name) for name in OwnFigures.model_fields if name not in _MADE},
+        ),
+    }
+    sums = (*Totals.model_fields, "failures", "handled_failures")
+    found |= {name: sum(getattr(each, name) for each in in_order) for name in sums}
+    if status is Status.SUCCEEDED:
+        found["handled_failures"] = found["failures"]
+    if status.is_ending:
+        found["finished_at"] = max(
+            filter(None, (each.finished_at for each in in_order)), default=None
+        )
+    else:
+        found["open_call"] = next((each.open_call for each in in_order if each.open_call), None)
+        found["seen_at"] = max(filter(None, (each.seen_at for each in in_order)), default=None)
+    if is_abandoned:
+        found["abandoned_at"] = max(
+            filter(None, (each.abandoned_at for each in in_order)), default=None
+        )
+    return head.model_copy(update=found)
+
+
+_MADE = ("status", "cost_usd")
+
+
+def moment_of(record: Record) -> datetime:
+    """Return when a record started; if it has no start, when it was recorded."""
+    moment = record.started_at or record.recorded_at
+    assert moment is not None
+    return moment
 
 
 class NotableRecord(NamedTuple):

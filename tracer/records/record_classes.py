@@ -162,14 +162,28 @@ class Run(Record, Totals):
     """The number of spans with token counts that no rule could read. Their costs are unknown."""
     unread_scopes: list[str] = Field(default_factory=list)
     """The instrumentation scopes of these spans, sorted; at most ten."""
-    follows_keys: list[str] = Field(default_factory=list)
-    """The ids of calls or agents of other runs that it executes or follows; at most 100."""
+    follows_calls: Annotated[list[UUID], Merge.UNION] = Field(default_factory=list)
+    """The tool calls of other runs whose work the run continues, sorted."""
+    follows_runs: Annotated[list[UUID], Merge.UNION] = Field(default_factory=list)
+    """The runs whose work the run continues, sorted."""
+    follows_keys: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
+    """The provider ids of the tool calls whose work the run continues, or the ids of their agents,
+    sorted; at most a hundred if they come from spans."""
+    work_keys: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
+    """Ids that the emitter gave to the whole piece of work, sorted. Runs that share one are parts
+    of the same work."""
+    continues_run_id: UUID | None = None
+    """The earlier run whose work the run continues; null if it begins a piece of work."""
+    head_id: UUID | None = None
+    """The first run of the piece of work; null if this is the run itself."""
+    is_inside: bool = False
+    """Whether the run began before the call or run that it continues had ended."""
+    whole_status: str | None = None
+    """The status of the whole piece of work, as shown; null if no other run continues the run."""
     prompt_sequence: Int64 | None = None
     """The emitter's number of the event that started the run, among the events of its session."""
     prompt_number: Int64 | None = None
     """The emitter's number of the run's prompt, among the prompts of its session and process."""
-    work_keys: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
-    """The emitter's ids of the piece of work that the run is a part of, sorted."""
     refused_spans: Int64 = 0
     """The number of spans and log records that were rejected with `run_too_large`. An item that was
     sent again counts again."""
@@ -223,8 +237,6 @@ class PlanExecutionRecord(Record, Outcome, Shifted, Inferred):
     """The request, word for word."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that runs the plan."""
-    follows_provider_call_id: Annotated[str | None, Merge.GREATEST] = None
-    """The provider call id of an earlier run's tool call that caused this plan when it ended."""
     template: Annotated[str | None, Merge.GREATEST] = None
     """The plan template that the plan was created from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None

@@ -285,9 +285,10 @@ class HttpWriter:
         except ValidationError as error:
             raise self._unexpected(response) from error
 
-    async def delete_run(self, root_plan_id: UUID) -> None:
+    async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
         """Delete a run and leave a tombstone."""
-        response = await self._ask("DELETE", f"api/runs/{root_plan_id}")
+        parts = {"parts": "all" if all_parts else "own"}
+        response = await self._ask("DELETE", f"api/runs/{root_plan_id}", params=parts)
         if _code(response) == "not_found":
             raise RecordNotFound("run", root_plan_id)
         self._content(response, HTTPStatus.NO_CONTENT)

@@ -98,7 +98,7 @@ class RecordingInMemory:
         """Reject all spans."""
         raise BadRequest(_ONLY_EVENTS)
 
-    async def delete_run(self, root_plan_id: UUID) -> None:
+    async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
         """Reject the request, as the next two methods do."""
         raise BadRequest(_ONLY_EVENTS)
 

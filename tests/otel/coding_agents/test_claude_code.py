@@ -303,7 +303,7 @@ def test_calls_with_the_same_provider_call_id_keep_their_own_content(name: str) 
                 found = run.records[kind][record_id]
                 names = {field for field, value in row.items() if found[field] != value}
                 # A notification of a background agent names the id in the prompt.
-                assert names <= {"provider_call_id", "follows_provider_call_id"} | {
+                assert names <= {"provider_call_id"} | {
                     *(("user_request",) if kind is Kind.PLAN else ()),
                     *(("request",) if kind is Kind.STEP else ()),
                 }

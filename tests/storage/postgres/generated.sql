@@ -2,14 +2,16 @@
     INSERT INTO run AS stored (project_id, root_plan_id, status, recorded_at, revision, source,
         input_tokens, output_tokens, cost_usd, tool_calls, failed_calls, session_id, subject,
             traceparent, run_metadata, service_name, service_version, deployment_environment, tags,
-            work_keys, masked)
+            follows_calls, follows_runs, follows_keys, work_keys, masked)
     SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0, incoming.session_id,
         incoming.subject, incoming.traceparent, incoming.run_metadata, incoming.service_name,
             incoming.service_version, incoming.deployment_environment, incoming.tags,
+            incoming.follows_calls, incoming.follows_runs, incoming.follows_keys,
             incoming.work_keys, incoming.masked
     FROM json_to_recordset($3) AS incoming (root_plan_id UUID, session_id TEXT, subject TEXT,
         traceparent TEXT, run_metadata TEXT, service_name TEXT, service_version TEXT,
-        deployment_environment TEXT, tags TEXT[], work_keys TEXT[], masked TEXT[])
+        deployment_environment TEXT, tags TEXT[], follows_calls UUID[], follows_runs UUID[],
+        follows_keys TEXT[], work_keys TEXT[], masked TEXT[])
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1,
         session_id = greatest(stored.session_id, excluded.session_id COLLATE "C"),
@@ -23,6 +25,15 @@
         tags = CASE WHEN excluded.tags IS NULL OR excluded.tags <@ stored.tags THEN stored.tags ELSE
             ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.tags || excluded.tags) AS item
             ORDER BY 1) END,
+        follows_calls = CASE WHEN excluded.follows_calls IS NULL OR excluded.follows_calls <@
+            stored.follows_calls THEN stored.follows_calls ELSE ARRAY(SELECT DISTINCT item FROM
+            unnest(stored.follows_calls || excluded.follows_calls) AS item ORDER BY 1) END,
+        follows_runs = CASE WHEN excluded.follows_runs IS NULL OR excluded.follows_runs <@
+            stored.follows_runs THEN stored.follows_runs ELSE ARRAY(SELECT DISTINCT item FROM
+            unnest(stored.follows_runs || excluded.follows_runs) AS item ORDER BY 1) END,
+        follows_keys = CASE WHEN excluded.follows_keys IS NULL OR excluded.follows_keys <@
+            stored.follows_keys THEN stored.follows_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C"
+            FROM unnest(stored.follows_keys || excluded.follows_keys) AS item ORDER BY 1) END,
         work_keys = CASE WHEN excluded.work_keys IS NULL OR excluded.work_keys <@ stored.work_keys
             THEN stored.work_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM
             unnest(stored.work_keys || excluded.work_keys) AS item ORDER BY 1) END,
@@ -199,9 +210,11 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     output_tokens = incoming.output_tokens, cost_usd = incoming.cost_usd,
     unpriced_calls = incoming.unpriced_calls, tool_calls = incoming.tool_calls,
     failed_calls = incoming.failed_calls, unread_spans = incoming.unread_spans,
-    unread_scopes = incoming.unread_scopes, follows_keys = incoming.follows_keys,
+    unread_scopes = incoming.unread_scopes, is_bare = incoming.is_bare,
+    follows_calls = incoming.follows_calls, follows_runs = incoming.follows_runs,
+    follows_keys = incoming.follows_keys, work_keys = incoming.work_keys,
     prompt_sequence = incoming.prompt_sequence, prompt_number = incoming.prompt_number,
-    work_keys = incoming.work_keys, revision = incoming.revision, projected = incoming.projected,
+    revision = incoming.revision, projected = incoming.projected,
     projection_version = incoming.projection_version, projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
         second') AT TIME ZONE 'UTC',
@@ -216,9 +229,10 @@ FROM json_to_recordset($3) AS incoming (root_plan_id uuid, session_id TEXT, subj
     started_at TIMESTAMP WITH TIME ZONE, finished_at TIMESTAMP WITH TIME ZONE, recorder_id UUID,
     input_tokens BIGINT, output_tokens BIGINT, cost_usd NUMERIC, unpriced_calls BIGINT,
     tool_calls BIGINT, failed_calls BIGINT, unread_spans BIGINT, unread_scopes TEXT[],
-    follows_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, work_keys TEXT[],
-    revision bigint, projected bigint, projection_version integer, seconds float8,
-    span_bytes bigint, span_count bigint, span_records bytea, settle_seconds float8)
+    is_bare BOOLEAN, follows_calls UUID[], follows_runs UUID[], follows_keys TEXT[],
+    work_keys TEXT[], prompt_sequence BIGINT, prompt_number BIGINT, revision bigint,
+    projected bigint, projection_version integer, seconds float8, span_bytes bigint,
+    span_count bigint, span_records bytea, settle_seconds float8)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[]);
 
@@ -302,15 +316,20 @@ CASE
     ELSE recorded_at
 END) AS at FROM (SELECT * FROM run WHERE (project_id = %(project_id)s AND session_id::name =
     %(session_id)s::text::name AND session_id = %(session_id)s) OFFSET 0) AS run WHERE (project_id =
-    %(project_id)s) AND (deleted_at IS NULL) AND (is_agent_work)
+    %(project_id)s) AND (deleted_at IS NULL) AND (continues_run_id IS NULL) AND (is_agent_work)
             ORDER BY (
 CASE
     WHEN started_at IS NOT NULL THEN started_at
     ELSE recorded_at
 END) DESC, root_plan_id DESC LIMIT 500
-        ) AS run WHERE (EXISTS (SELECT FROM act_tool_info AS part WHERE part.project_id =
+        ) AS run WHERE ((EXISTS (SELECT FROM act_tool_info AS part WHERE part.project_id =
             run.project_id AND part.root_plan_id = run.root_plan_id AND part.recorded_at >
-            '-infinity' AND (name = %(tool)s) OFFSET 0))
+            '-infinity' AND (name = %(tool)s) OFFSET 0) OR whole_status IS NOT NULL AND EXISTS
+            (SELECT FROM act_tool_info AS part WHERE part.project_id = run.project_id AND
+            part.root_plan_id = ANY(ARRAY(SELECT other.root_plan_id FROM run AS other WHERE
+            other.project_id = run.project_id
+        AND other.head_id = run.root_plan_id AND other.deleted_at IS NULL)) AND part.recorded_at >
+            '-infinity' AND (name = %(tool)s) OFFSET 0)))
         ORDER BY at DESC, root_plan_id DESC LIMIT %(limit)s;
 
 -- lists.FAILED_RECORDS: the run list shows failures
@@ -491,13 +510,14 @@ SELECT count(*) FROM act_tool_info WHERE project_id = %(project_id)s AND root_pl
     WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity'
     UNION ALL SELECT count(*) FROM agent_execution_record WHERE project_id = %(project_id)s AND
     root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity' UNION ALL SELECT count(*) FROM
-    run_group WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT
-    count(*) FROM removed_record WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
-    UNION ALL SELECT count(*) FROM recorder_run WHERE project_id = %(project_id)s AND root_plan_id =
-    ANY(%(runs)s) UNION ALL SELECT count(*) FROM plan_execution_record WHERE project_id =
-    %(project_id)s AND root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity' UNION ALL SELECT
-    count(*) FROM pending_run WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
-    UNION ALL SELECT count(*) FROM otel_session WHERE project_id = %(project_id)s AND root_plan_id =
-    ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_block WHERE project_id = %(project_id)s AND
-    root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM run WHERE project_id =
-    %(project_id)s AND root_plan_id = ANY(%(runs)s) AND swept_at IS NULL;
+    run_link WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT
+    count(*) FROM run_group WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION
+    ALL SELECT count(*) FROM removed_record WHERE project_id = %(project_id)s AND root_plan_id =
+    ANY(%(runs)s) UNION ALL SELECT count(*) FROM recorder_run WHERE project_id = %(project_id)s AND
+    root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM plan_execution_record WHERE
+    project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity' UNION
+    ALL SELECT count(*) FROM pending_run WHERE project_id = %(project_id)s AND root_plan_id =
+    ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_session WHERE project_id = %(project_id)s AND
+    root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_block WHERE project_id =
+    %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM run WHERE
+    project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND swept_at IS NULL;

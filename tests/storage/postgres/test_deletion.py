@@ -14,6 +14,7 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.otel.made_traces import make_span, spans_from
+from tests.projecting import DatabaseProjection
 from tests.storage.postgres.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
 from tests.storage.postgres.stored_spans import (
     LONG_AGO,
@@ -46,8 +47,9 @@ from tracer.tools.run import conversation_of
 
 @pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])
 async def test_deleted_run_has_no_rows_in_any_table(pool: Pool, max_rows: int) -> None:
-    run, events = rich_run()
+    run, events = rich_run(follows_runs=(new_id(),))
     await record(pool, *events)
+    await DatabaseProjection(pool.kwargs).link()
     trace = spans_from(*(make_span(each, "a tool") for each in range(1, 7)))
     of_spans = root_plan_id(trace[0].trace_id)
     for each in (trace[:2], trace[2:]):

@@ -1,4 +1,4 @@
-"""Citus can execute the statements of the projection and of reprojection.
+"""Citus can execute the statements of the projection, of reprojection and of the linker.
 
 Read from the text alone, because most test runs have no coordinator. `test_citus.py` executes them
 on one.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres import METADATA, projection, projection_rows, spans, writer
+from tracer.storage.postgres import METADATA, linker, projection, projection_rows, spans, writer
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
@@ -20,6 +20,17 @@ OF_ALL_SHARDS = {
     "projection_rows.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
     "projection_rows.DUE": "finds runs wherever they are",
     "projection_rows.NEXT_DUE": "finds runs wherever they are",
+    "linker.PROJECTS": "finds runs wherever they are",
+    "linker.UNLINKED": "finds runs wherever they are",
+    "linker.READ_RUNS": "looks up the recorder of each run in a subquery of its shard",
+    "linker.READ_PARTS": "finds the parts of heads, wherever they are",
+    "linker.FIND_FOLLOWERS": "finds runs wherever they are",
+    "linker.FIND_WAITING": "finds runs wherever they are",
+    "linker.FIND_CLAIMING": "finds runs wherever they are",
+    "linker.FIND_CLAIMANTS": "finds the runs of a session",
+    "linker.FIND_AGENTS": "finds the runs of a session",
+    "linker.READ_CALLS": "finds calls wherever they are",
+    "linker.READ_KEYED_CALLS": "finds the calls of a session",
     "projection._NEXT": "lists the runs of a project",
     "projection._PENDING_REPROJECTIONS": "lists the pending runs of a project",
 }
@@ -29,13 +40,15 @@ OTHERS = frozenset(
     "projection.FIND_PENDING projection._PENDING_OF_RUNS projection._PENDING_RUNS spans._BLOCKS"
     " spans._BLOCKS_BY_KEY spans._BLOCK_SIZES spans._DELETE_BLOCKS spans._GIVE_UP"
     " spans._HAS_NO_PENDING spans._IS_MERGEABLE spans.LOCK_RUN spans._NEXT_RUN_TO_MERGE"
-    " spans._SETTLED writer._CLOSED_RUNS writer._REQUEST_CANCEL writer._RUN".split()
+    " spans._BLOCK_WEIGHTS spans._CALLS spans._SESSIONS spans._SPAN_RECORDS spans._STEPS_OF_PLAN"
+    " spans._SETTLED writer._CLOSED_RUNS writer._OPEN_PARTS writer._REQUEST_CANCEL"
+    " writer._RUN".split()
 )
 """Statements of the same modules that read one run, or that wait for projections."""
 
 
 def _statements() -> Iterator[tuple[str, str]]:
-    for module in (writer, spans, projection_rows, projection):
+    for module in (writer, spans, projection_rows, projection, linker):
         prefix = module.__name__.rpartition(".")[2]
         for name, value in vars(module).items():
             if name.isupper() and f"{prefix}.{name}" not in OTHERS:

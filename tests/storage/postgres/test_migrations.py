@@ -246,6 +246,7 @@ def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
         "otel_session",
         "pending_run",
         "removed_record",
+        "run_link",
         "session_state",
         "lease_check",
         "recorder_lease",
@@ -268,7 +269,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]
-    assert len(references) == 15
+    assert len(references) == 16
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(
@@ -278,7 +279,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
 
 def test_every_table_with_a_project_has_row_level_security(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 18
+    assert len(of_projects) == 19
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

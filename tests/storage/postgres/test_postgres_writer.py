@@ -281,7 +281,9 @@ async def test_tombstone_keeps_no_content_of_the_run(pool: Pool, writer: Postgre
         if field not in ("project_id", "root_plan_id", "recorded_at", "revision", "abandoned_at")
     )
     found = await rows(pool, f"SELECT {kept} FROM run")
-    assert {value for row in found for value in map(str, row)} == {"None", "unknown", "0"}
+    assert {value for row in found for value in map(str, row)} == {
+        *("None", "unknown", "0", "False"),
+    }
     for table in ("plan_execution_record", "agent_execution_record", "act_tool_info"):
         assert await rows(pool, f"SELECT 1 FROM {table}") == []
 

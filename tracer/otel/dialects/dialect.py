@@ -239,6 +239,8 @@ class SlimSpan:
     events: tuple[SpanEvent, ...]
     is_parent_local: bool | None = None
     """Whether the parent is in the same process, according to the span's flags; None: unknown."""
+    continues: tuple[tuple[bytes, bytes], ...] = ()
+    """The trace ids and span ids of its links that have the attribute `tracer.continues`."""
     parent: SlimSpan | None = None
     """The parent of the span, if it has arrived. Cycles of parents are broken."""
     missing_parent: bytes | None = None

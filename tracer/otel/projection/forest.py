@@ -309,7 +309,23 @@ def _slim(version: _Version) -> SlimSpan:
         attributes_of(wire.attributes),
         events_of(events) if events else (),
         _is_parent_local(wire.flags),
+        _continued(wire.links) if wire.links else (),
     )
+
+
+def _continued(links: Any) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple(
+        (link.trace_id, link.span_id)
+        for link in links
+        if len(link.trace_id) == _TRACE_ID_BYTES
+        and attributes_of(link.attributes).get(CONTINUES) in (True, "true")
+    )
+
+
+CONTINUES = "tracer.continues"
+"""The attribute of a span link: the run continues the work of the linked span."""
+
+_TRACE_ID_BYTES = 16
 
 
 _PARENT_IS_KNOWN, _PARENT_IS_REMOTE = 0x100, 0x200

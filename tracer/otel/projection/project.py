@@ -61,7 +61,7 @@ USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arriv
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
-PROJECTION_VERSION = 7
+PROJECTION_VERSION = 8
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
@@ -89,10 +89,8 @@ RUN_FIELDS = (
     *TOTALS,
     "unread_spans",
     "unread_scopes",
-    "follows_keys",
-    "prompt_sequence",
-    "prompt_number",
-    "work_keys",
+    "is_bare",
+    *"follows_calls follows_runs follows_keys work_keys prompt_sequence prompt_number".split(),
 )
 """The fields of a run that a projection writes, in the order in which its row has them."""
 
@@ -189,7 +187,7 @@ def _field_value(kind: Kind, name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return UUID(bytes=value)
     if isinstance(value, tuple):
-        return list(value)
+        return [UUID(bytes=each) if isinstance(each, bytes) else each for each in value]
     return EPOCH + timedelta(microseconds=value) if name.endswith("_at") else value
 
 
@@ -275,8 +273,8 @@ def _without_rows(run: RunSpans) -> ProjectedRun:
     fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
         {kind: {} for kind in RECORDS}
     )
-    fields |= {"status": Status.UNKNOWN, "is_agent_work": False}
-    fields |= {"unread_spans": 0, "unread_scopes": [], "follows_keys": []}
+    fields |= {"status": Status.UNKNOWN, "is_agent_work": False, "is_bare": False}
+    fields |= {"unread_spans": 0, "unread_scopes": []}
     return ProjectedRun(
         root_plan_id=run.trace_id,
         run=tuple(_row_value(fields.get(name)) for name in RUN_FIELDS),
@@ -396,6 +394,7 @@ class _Projection:
         ]
         self._unplaced = [agent for agent in self._by_start if agent.is_unplaced]
         self._root_agent = self._find_root_agent()
+        self._has_workflow = any(span.facts.role is Role.WORKFLOW for span in run.spans)
         self._set_ids()
         self._rows: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
         self._depths: dict[AgentWork, int | None] = {}
@@ -449,7 +448,8 @@ class _Projection:
                 self._add_round(usage_round, agent.step_id, 0, USAGE_OF_AGENT)
         if self._root_agent is None:
             self._add_root_plan()
-        if len(self._top_agents) > 1 or self._agents.loose:
+        is_alone = self._root_agent is None and self._has_workflow  # its work may be other traces
+        if len(self._top_agents) > 1 or self._agents.loose or is_alone:
             self._add_root_step()
         rows = self._rows
         if self._may_hold_masks:
@@ -506,7 +506,6 @@ class _Projection:
             result=answer,
         )
         evidence = EARLIEST if is_root and agent.is_unplaced else agent.evidence
-        follows = stored(span.facts.follows_call_id) if span is not None and is_root else None
         self._rows[Kind.PLAN][agent.plan_id] = _plan_row(
             lifecycle,
             **self._opening(agent),
@@ -517,7 +516,6 @@ class _Projection:
             summary=answer,
             inferred=evidence is not None,
             inferred_from=evidence,
-            follows_provider_call_id=follows,
         )
 
     def _title(self, agent: AgentWork) -> str | None:
@@ -876,11 +874,12 @@ class _Projection:
             "deployment_environment": stored(service["deployment_environment"]),
         }
         root_plan = _from_root_plan(self._rows[Kind.PLAN][self._root_id])
+        has_agent = bool(self._agents.by_id) or self._has_workflow
         scopes = (scope[:_MOST_OF_A_SCOPE] for scope in sorted(self._unread))
         return _run_row(
             **texts,
             masked=tuple(masked_paths(texts, texts)),
-            is_agent_work=bool(self._agents.by_id or self._agents.loose),
+            is_agent_work=has_agent or bool(self._agents.loose),
             **self._with_open_plans(dict(zip(FROM_ROOT_PLAN, root_plan, strict=True))),
             input_tokens=self._input_tokens,
             output_tokens=self._output_tokens,
@@ -890,7 +889,8 @@ class _Projection:
             failed_calls=self._failures,
             unread_spans=self._unread.total(),
             unread_scopes=_stored_list(scopes)[:_MOST_SCOPES],
-            follows_keys=_stored_list([*followed_call_ids(self._agents), *followed]),
+            is_bare=not has_agent and bool(self._agents.loose),
+            **self._claims(spans, followed),
             prompt_sequence=prompt.sequence,
             prompt_number=prompt.number,
             work_keys=_stored_list(r.work_key for r in all_facts if r.work_key)[:_MOST_WORK_KEYS],
@@ -909,6 +909,22 @@ class _Projection:
         if any(row[status] is Status.RUNNING for row in plans):
             return of_root | {"status": Status.RUNNING, "finished_at": None, "reason": None}
         return of_root | {"finished_at": max(row[end] for row in plans if row[end] is not None)}
+
+    def _claims(self, spans: list[SlimSpan], followed: list[str]) -> dict[str, Any]:
+        """Return the calls and runs that the run continues (`tracer.lineage.links`).
+
+        A span link with the attribute `tracer.continues` may lead to the span of a call or of
+        other work, which the run cannot know. So it is a claim for both. The ids in `followed` are
+        claims of a coding agent's prompt.
+        """
+        links = {link for span in spans for link in span.continues if link[0] != self._root_id}
+        return {
+            "follows_calls": tuple(
+                sorted(record_ids(run, Kind.TOOL_CALL)(span_id) for run, span_id in links)
+            ),
+            "follows_runs": tuple(sorted({run for run, _ in links})),
+            "follows_keys": _stored_list([*followed_call_ids(self._agents), *followed]),
+        }
 
     def records(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanRecord]:
         """Return the record that each span became or belongs to, by span id.

@@ -9,6 +9,7 @@ Public modules:
 - `reader`: `TraceReader` over a `ProjectPool`; it loads Alembic to check the schema
 - `project_stores`: writers, readers and session states, for each project of a server
 - `projection`, `projector`, `processes`: waiting for projections, projecting, and projectors
+- `linker`: links between runs
 - `jobs`, `rollups`: work that a server repeats
 - `projects`, `keys`, `analysts`, `deletion`: administration
 - `migrate`: the schema's versions

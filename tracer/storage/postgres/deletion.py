@@ -97,6 +97,13 @@ FIND_RUNS_OF_SUBJECT = f"""
 SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {OF_SUBJECT}
 LIMIT %(most)s"""
 
+FIND_LATER_PARTS = f"""
+SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND head_id = ANY(%(heads)s)
+    AND (subject IS NULL OR NOT %(without_subject)s)
+ORDER BY recorded_at DESC, root_plan_id DESC"""
+"""Finds the runs that continue the runs `heads`, latest first; if `without_subject` is true, only
+those without a subject of their own."""
+
 FIND_TOMBSTONES = f"""
 SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {IS_TOMBSTONE} ORDER BY root_plan_id"""
 """Finds the deleted runs that may still have rows."""
@@ -146,9 +153,9 @@ def soft_delete(which: str) -> str:
     service_name = NULL, service_version = NULL, deployment_environment = NULL, input_tokens = 0,
     output_tokens = 0, cost_usd = 0, unpriced_calls = 0, unread_spans = 0,
     refused_spans = 0, span_count = 0, span_records = NULL,
-    unread_scopes = NULL, follows_keys = NULL, prompt_sequence = NULL,
-    prompt_number = NULL, work_keys = NULL, open_at = NULL, left_open_at = NULL,
-    tool_calls = 0,
+    unread_scopes = NULL, follows_calls = NULL, follows_runs = NULL, follows_keys = NULL,
+    work_keys = NULL, is_bare = false, whole_status = NULL, prompt_sequence = NULL,
+    prompt_number = NULL, open_at = NULL, left_open_at = NULL, tool_calls = 0,
     failed_calls = 0, projected = 0, projection_version = 0, projection_error = NULL,
     next_projection_at = NULL, span_bytes = 0, settle_at = NULL
     WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id"""
@@ -385,8 +392,13 @@ class PostgresDeletion:
             raise RecordNotFound("run", root_plan_id)
         return runs
 
-    async def erase_run(self, root_plan_id: UUID) -> Erasure:
+    async def erase_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> Erasure:
         """Delete a run with all its data, and count the rows that remain.
+
+        Args:
+            root_plan_id: The run.
+            all_parts: Whether to delete the runs that continue it, too, if it is the first one of a
+                piece of work.
 
         Raises:
             RecordNotFound: The run does not exist, or it was deleted before.
@@ -394,13 +406,24 @@ class PostgresDeletion:
                 readers, the next pruner deletes its rows.
         """
         with store_errors():
+            parts = await self._later_parts([root_plan_id]) if all_parts else []
+            # The parts first: if this is interrupted, the first run is still there to repeat it.
+            done = await self._erase_rows(list(await self._soft_delete(parts)))
             deleted = await self._soft_delete([root_plan_id])
             if not deleted:
                 raise RecordNotFound("run", root_plan_id)
-            return await self._erase_rows(list(deleted))
+            return done + await self._erase_rows(list(deleted))
+
+    async def _later_parts(
+        self, heads: Sequence[UUID], *, without_subject: bool = False
+    ) -> list[UUID]:
+        values = {"heads": list(heads), "without_subject": without_subject}
+        return await self._column(FIND_LATER_PARTS, values)
 
     async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
         """Delete every run of a subject and the state of their conversations.
+
+        Runs without a subject that continue a run of the subject are deleted, too.
 
         Args:
             subject: The subject, as it is stored.
@@ -421,6 +444,8 @@ class PostgresDeletion:
             tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
             done += await self._erase_rows(tombstones)
             while runs := await self._column(FIND_RUNS_OF_SUBJECT, values):
+                parts = await self._later_parts(runs, without_subject=True)
+                done += await self._erase_rows(list(await self._soft_delete(parts)))
                 deleted = await self._soft_delete(runs, OF_SUBJECT, values, with_shared_states=True)
                 sessions.update(deleted.values())
                 done += await self._erase_rows(list(deleted))
@@ -429,6 +454,8 @@ class PostgresDeletion:
             return done + Erasure(left=sum(left))
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:
+        if not runs:
+            return Erasure()
         # Erased runs must not remain in roll-ups either. For pruned runs, the job removes them.
         await roll_up_runs(self._project, runs)
         done = PurgeResult()

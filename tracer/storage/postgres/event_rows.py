@@ -267,8 +267,8 @@ class _Merge:
             new[field] = (
                 f"CASE WHEN excluded.{field} IS NULL OR excluded.{field} <@ stored.{field}"
                 f" THEN stored.{field} ELSE"
-                f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.{field} ||'
-                f" excluded.{field}) AS item ORDER BY 1) END"
+                f" ARRAY(SELECT DISTINCT item{self._byte_order(field)}"
+                f" FROM unnest(stored.{field} || excluded.{field}) AS item ORDER BY 1) END"
             )
         return new
 
@@ -295,7 +295,7 @@ class _Merge:
         return f"({', '.join(values)})"
 
     def _byte_order(self, field: str) -> str:
-        return ' COLLATE "C"' if self.types[field] == "TEXT" else ""
+        return ' COLLATE "C"' if self.types[field].startswith("TEXT") else ""
 
     def changes(self) -> str:
         """Return the SQL condition that the new row changes the stored one."""

@@ -28,7 +28,9 @@ from tracer.records.pages import (
     RunPreview,
     RunTexts,
     SortedCursor,
+    moment_of,
     open_call,
+    whole_preview,
 )
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import (
@@ -37,7 +39,6 @@ from tracer.storage.postgres.rows import (
     SEARCHED_OF_ROOT_PLAN,
     check_status,
     columns,
-    moment_of,
     select,
 )
 from tracer.storage.postgres.run_tables import abandoned_at
@@ -45,7 +46,10 @@ from tracer.storage.postgres.session import standing_of_sync
 from tracer.storage.postgres.tables import (
     ALWAYS,
     IS_FAILED,
+    IS_HEAD,
     IS_OPEN,
+    MAY_BE_OPEN,
+    MAY_HAVE_FAILED,
     NOT_DELETED,
     RUN_NOT_DELETED,
     START,
@@ -130,37 +134,57 @@ class Listing:
             ORDER BY {START} DESC, {self.id_field} DESC"""
 
 
-def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
-    """Return the listing of runs. Its SQL refers to the table as `run`."""
+def list_of_runs(
+    wanted: RunFilter, project_id: int, cursor: str | None, *, is_spread: bool = False
+) -> Listing:
+    """Return the listing of runs. Its SQL refers to the table as `run`.
+
+    Args:
+        wanted: The criteria.
+        project_id: The project.
+        cursor: The cursor of the previous page.
+        is_spread: Whether Citus distributes the tables. Criteria then examine only the first run
+            of a piece of work, because Citus cannot join it with the others.
+    """
     listing = Listing("run", "root_plan_id", most_examined=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
     _add_among(listing, session_id=wanted.session, subject=wanted.subject)
     _add_range(listing, wanted, cursor)
-    _add_status(listing, wanted.status)
+    if wanted.all_parts:
+        _add_status(listing, wanted.status)
+    else:
+        listing.along.add(IS_HEAD)
+        _add_whole_status(listing, wanted.status)
     looked_for = listing.wanted
     if not wanted.other_traces:
         # They have an index too, because they may be few among other traces.
         (listing.along if wanted.status is None else looked_for).add("is_agent_work")
+    reaches_parts = not (wanted.all_parts or is_spread)
+
+    def in_run(table: str, condition: str) -> str:
+        return _in_run(table, condition, reaches_parts)
+
     looked_for.add(
-        f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
-        f" OR {_in_run('agent_execution_record', 'agent_name = %(agent)s')}",
+        f"{in_run('plan_execution_record', 'agent_name = %(agent)s')}"
+        f" OR {in_run('agent_execution_record', 'agent_name = %(agent)s')}",
         agent=_stored(wanted.agent),
     )
-    looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
-    looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
-    looked_for.add("service_name = %(service)s", service=_stored(wanted.service))
-    looked_for.add("service_version = %(version)s", version=_stored(wanted.service_version))
-    looked_for.add(
-        "deployment_environment = %(environment)s", environment=_stored(wanted.environment)
-    )
+    looked_for.add(in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    for condition, name, value in (
+        ("%(tag)s = ANY({}.tags)", "tag", wanted.tag),
+        ("{}.service_name = %(service)s", "service", wanted.service),
+        ("{}.service_version = %(version)s", "version", wanted.service_version),
+        ("{}.deployment_environment = %(environment)s", "environment", wanted.environment),
+    ):
+        looked_for.add(_of_run(condition, reaches_parts), **{name: _stored(value)})
     looked_for.add(
         " OR ".join(
             (
-                *(_in_run(TABLES[kind], _mentions(columns)) for kind, columns in SEARCHED.items()),
-                _in_run(
+                *(in_run(TABLES[kind], _mentions(columns)) for kind, columns in SEARCHED.items()),
+                in_run(
                     TABLES[Kind.PLAN],
-                    f"part.plan_id = run.root_plan_id AND ({_mentions(_OF_ROOT_PLAN)})",
+                    f"part.plan_id = part.root_plan_id AND ({_mentions(_OF_ROOT_PLAN)})",
                 ),
             )
         ),
@@ -245,13 +269,36 @@ def read_page(
 _OF_ROOT_PLAN = [f"left({text}, {SEARCHED_CHARACTERS})" for text in SEARCHED_OF_ROOT_PLAN]
 
 
-def _in_run(table: str, condition: str) -> str:
-    return (
-        f"EXISTS (SELECT FROM {table} AS part WHERE part.project_id = run.project_id"
-        f" AND part.root_plan_id = run.root_plan_id AND part.{ALWAYS} AND ({condition})"
-        # Keeps the planner from reading the whole table once, instead of each run.
-        " OFFSET 0)"
-    )
+_OTHERS = f"""FROM run AS other WHERE other.project_id = run.project_id
+        AND other.head_id = run.root_plan_id AND other.{RUN_NOT_DELETED}"""
+"""The runs that continue a run, in a subquery."""
+
+
+def _in_run(table: str, condition: str, reaches_parts: bool) -> str:
+    """Return the condition that a run has a record; or one of the runs that continue it."""
+
+    def within(runs: str) -> str:
+        return (
+            f"EXISTS (SELECT FROM {table} AS part WHERE part.project_id = run.project_id"
+            f" AND part.root_plan_id = {runs} AND part.{ALWAYS} AND ({condition})"
+            # Keeps the planner from reading the whole table once, instead of each run.
+            " OFFSET 0)"
+        )
+
+    own = within("run.root_plan_id")
+    if not reaches_parts:
+        return own
+    others = within(f"ANY(ARRAY(SELECT other.root_plan_id {_OTHERS}))")
+    return f"({own} OR whole_status IS NOT NULL AND {others})"
+
+
+def _of_run(condition: str, reaches_parts: bool) -> str:
+    """Return a condition on a run; or on any of the runs that continue it."""
+    own = condition.format("run")
+    if not reaches_parts:
+        return own
+    others = f"EXISTS (SELECT {_OTHERS} AND {condition.format('other')})"
+    return f"{own} OR whole_status IS NOT NULL AND {others}"
 
 
 def _mentions(columns: Sequence[str]) -> str:
@@ -297,6 +344,28 @@ def _add_status(listing: Listing, shown: str | None) -> None:
         listing.wanted.add(f"status = %(status)s AND NOT ({is_abandoned})", status=shown)
 
 
+def _add_whole_status(listing: Listing, shown: str | None) -> None:
+    """Restrict a list of heads to a status of the whole piece of work; None: all."""
+    check_status(shown)
+    if shown is None:
+        return
+    is_abandoned = f"{abandoned_at('run')} IS NOT NULL"
+    if shown == Status.FAILED:
+        listing.along.add(MAY_HAVE_FAILED)
+        own = IS_FAILED
+    elif shown == ABANDONED:
+        listing.along.add(MAY_BE_OPEN)
+        own = is_abandoned
+    else:
+        if not Status(shown).is_ending:
+            listing.along.add(MAY_BE_OPEN)
+        own = f"status = %(status)s AND NOT ({is_abandoned})"
+    conditions = listing.along if shown == Status.FAILED else listing.wanted
+    conditions.add(
+        f"whole_status = %(whole)s OR whole_status IS NULL AND {own}", whole=shown, status=shown
+    )
+
+
 def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str | None) -> None:
     """Restrict a list to a range of time, and to rows after a cursor."""
     listing.along.add(f"{START} >= %(since)s", since=wanted.since)
@@ -321,18 +390,51 @@ MOST_CHECKED = 10_000
 """The most runs that are examined if the filter has conditions that are checked run by run."""
 
 _TOKENS = "input_tokens + output_tokens"
+_COST = "CASE WHEN {cost} <> 0 OR {unpriced} = 0 THEN {cost} END"
 _VALUES = {
     "start": f"extract(epoch FROM {START}) * 1000000",
     "duration": "extract(epoch FROM finished_at - started_at) * 1000000",
     "tokens": _TOKENS,
-    "cost": "CASE WHEN cost_usd <> 0 OR unpriced_calls = 0 THEN cost_usd END",
+    "cost": _COST.format(cost="cost_usd", unpriced="unpriced_calls"),
     "toolCalls": "tool_calls",
 }
 """The compared value of each order, as SQL; null if a run has no such value."""
 
+_ENDINGS = ", ".join(f"'{status}'" for status in Status if status.is_ending)
+
+_OF_WHOLE = {
+    "duration": f"""CASE WHEN whole_status IN ({_ENDINGS}) THEN extract(epoch FROM
+        (SELECT greatest(run.finished_at, max(other.finished_at)) {_OTHERS}) - started_at
+    ) * 1000000 END""",
+    "tokens": f"""{_TOKENS}
+    + (SELECT coalesce(sum(other.input_tokens + other.output_tokens), 0) {_OTHERS})""",
+    "cost": "(SELECT "
+    + _COST.format(
+        cost="(run.cost_usd + sum(other.cost_usd))",
+        unpriced="run.unpriced_calls + sum(other.unpriced_calls)",
+    )
+    + f" {_OTHERS})",
+    "toolCalls": f"tool_calls + (SELECT coalesce(sum(other.tool_calls), 0) {_OTHERS})",
+}
+"""The same values of a whole piece of work, for heads that other runs continue."""
+
+
+def _value_of(order: RunOrder, wholes: bool) -> str:
+    name = order.removeprefix("-")
+    own = _VALUES[name]
+    if not wholes or name not in _OF_WHOLE:
+        return own
+    return f"CASE WHEN whole_status IS NULL THEN {own} ELSE {_OF_WHOLE[name]} END"
+
 
 def read_sorted_page(
-    connection: SyncConnection, listing: Listing, order: RunOrder, limit: int, cursor: str | None
+    connection: SyncConnection,
+    listing: Listing,
+    order: RunOrder,
+    limit: int,
+    cursor: str | None,
+    *,
+    wholes: bool = True,
 ) -> Page[Run]:
     """Return a page of runs in an order other than the latest first.
 
@@ -342,11 +444,14 @@ def read_sorted_page(
         order: The order.
         limit: The largest number of runs.
         cursor: The cursor of the previous page.
+        wholes: Whether to compare the values of whole pieces of work. On Citus, runs are always
+            compared alone.
     """
     after = None if cursor is None else SortedCursor.decode(cursor, order)
     missing = -inf if order.is_descending else inf
     listing = _bounded(in_best_order(connection, listing))
-    sort_value = f"coalesce(({_VALUES[order.removeprefix('-')]})::float8, %(missing)s::float8)"
+    wholes = wholes and not standing_of_sync(connection).is_spread
+    sort_value = f"coalesce(({_value_of(order, wholes)})::float8, %(missing)s::float8)"
     values = {**listing.values, "missing": missing, "limit": limit + 1}
     condition = ""
     if after is not None:
@@ -382,7 +487,7 @@ def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilt
     """Count the runs of a listing in intervals of their start times, with at most three queries."""
     listing = _bounded(in_best_order(connection, listing))
     query = f"""WITH found AS MATERIALIZED (
-            SELECT {START} AS at, {IS_FAILED} AS has_failed
+            SELECT {START} AS at, {IS_FAILED if wanted.all_parts else _WHOLE_FAILED} AS has_failed
             {_examined(connection, listing)}
         ), range AS (
             SELECT extract(epoch FROM coalesce(%(range_end)s::timestamptz, max(at))
@@ -413,6 +518,9 @@ def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilt
         bins=bins,
         counted_back_to=_examined_back_to(connection, listing),
     )
+
+
+_WHOLE_FAILED = f"CASE WHEN whole_status IS NULL THEN {IS_FAILED} ELSE whole_status = 'failed' END"
 
 
 def _bounded(listing: Listing) -> Listing:
@@ -583,8 +691,13 @@ RUNNING_RECORDS = _notable_records(
 )
 
 
+_PARTS = f"""
+SELECT {columns(Run)} FROM run
+WHERE project_id = %(project_id)s AND head_id = ANY(%(heads)s) AND {RUN_NOT_DELETED}"""
+
+
 def read_run_previews(
-    connection: SyncConnection, project_id: int, runs: Sequence[Run]
+    connection: SyncConnection, project_id: int, runs: Sequence[Run], *, all_parts: bool = False
 ) -> list[RunPreview]:
     """Return the previews of `runs` that the run list shows.
 
@@ -592,7 +705,26 @@ def read_run_previews(
         connection: In a transaction in which every query sees the same state.
         project_id: The project of the runs.
         runs: The runs.
+        all_parts: Whether each preview describes its run alone. Otherwise that of a head describes
+            the whole piece of work.
     """
+    heads = [run.root_plan_id for run in runs if run.whole_status is not None and not all_parts]
+    if not heads:
+        return _read_previews(connection, project_id, runs)
+    parts = select(connection, Run, _PARTS, {"project_id": project_id, "heads": heads})
+    previews = _read_previews(connection, project_id, [*runs, *parts])
+    of_head: dict[UUID | None, list[RunPreview]] = defaultdict(list)
+    for preview in previews[len(runs) :]:
+        of_head[preview.head_id].append(preview)
+    return [
+        whole_preview(preview, found) if (found := of_head[preview.root_plan_id]) else preview
+        for preview in previews[: len(runs)]
+    ]
+
+
+def _read_previews(
+    connection: SyncConnection, project_id: int, runs: Sequence[Run]
+) -> list[RunPreview]:
     if not runs:
         return []
     parameters: dict[str, Any] = {

@@ -25,6 +25,7 @@ import psycopg
 
 from tracer.logs import configure_logs, get_logger
 from tracer.records import DEFAULT_TERMS, LeaseTerms
+from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
 from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
@@ -152,13 +153,15 @@ def _project_in_turns(
         on_begin=lambda runs, size: report(_beginning(runs, size)),
         limits=limits,
     )
+    linker = Linker(connection)
     blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
+        visited = linker.visit_due()
         unread = Counter[str]()
         _count_scopes(unread, done.unread)
         report(Report(False, done.projected, None, done.failures, unread))
-        if done.projected or done.failures:
+        if done.projected or done.failures or visited:
             blocked = 0
             continue
         pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in

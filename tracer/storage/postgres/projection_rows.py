@@ -271,7 +271,9 @@ SELECT NOT EXISTS (
 time does, so that the others stay free."""
 
 
-_COMPARED_TYPES = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
+_COMPARED_TYPES = {"record_status": "{}::text"} | dict.fromkeys(
+    ("TEXT[]", "UUID[]"), "coalesce({}, '{{}}')"
+)
 """The SQL that converts columns of these types for a comparison: psycopg returns a binary
 enumeration as bytes, and an empty list is stored as null."""
 

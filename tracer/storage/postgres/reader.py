@@ -33,9 +33,10 @@ from tracer.records.record_classes import (
 )
 from tracer.records.span_records import SpanRecords
 from tracer.records.spans import Contents
-from tracer.storage.postgres.citus import check_workers
+from tracer.storage.postgres.citus import check_workers, is_spread
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (
+    Listing,
     list_of_runs,
     list_of_tool_calls,
     read_histogram,
@@ -58,9 +59,7 @@ from tracer.storage.postgres.tables import (
     ALWAYS,
     NOT_DELETED,
     RUN_NOT_DELETED,
-    START,
     TABLES,
-    is_text,
 )
 from tracer.storage.postgres.tree import (
     payload_expressions,
@@ -205,15 +204,6 @@ SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ID_FIELDS[kind
     for record, kind in KINDS.items()
 }
 
-_FOLLOWED = f"""
-SELECT {columns(ActToolInfo)} FROM act_tool_info
-WHERE project_id = %(project_id)s AND {is_text("provider_call_id", "call")}
-    AND root_plan_id <> %(run)s AND {NOT_DELETED} AND root_plan_id IN (
-        SELECT other.root_plan_id FROM run JOIN run AS other USING (project_id, session_id)
-        WHERE project_id = %(project_id)s AND run.root_plan_id = %(run)s
-    )
-ORDER BY {START} DESC, tool_call_id DESC LIMIT 1"""
-
 _SUB_PLANS = f"""
 SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
 WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id"""
@@ -294,22 +284,32 @@ class PostgresReader:
     ) -> Page[RunPreview]:
         """Return a page of runs."""
         is_latest = order is RunOrder.LATEST
-        listing = list_of_runs(wanted, self._project_id, cursor if is_latest else None)
+        all_parts = wanted.all_parts
+        listing = await self._listing(wanted, cursor if is_latest else None)
 
         def read(connection: SyncConnection) -> Page[RunPreview]:
             if is_latest:
                 page = read_page(connection, Run, columns(Run), listing, limit)
             else:
-                page = read_sorted_page(connection, listing, order, limit, cursor)
-            previews = read_run_previews(connection, self._project_id, page.items)
+                page = read_sorted_page(
+                    connection, listing, order, limit, cursor, wholes=not all_parts
+                )
+            previews = read_run_previews(
+                connection, self._project_id, page.items, all_parts=all_parts
+            )
             return Page(previews, page.next_cursor, page.searched_back_to)
 
         return await in_snapshot(self._project, read)
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs."""
-        listing = list_of_runs(wanted, self._project_id, None)
+        listing = await self._listing(wanted, None)
         return await in_snapshot(self._project, lambda c: read_histogram(c, listing, wanted))
+
+    async def _listing(self, wanted: RunFilter, cursor: str | None) -> Listing:
+        with store_errors():
+            spread = await is_spread(self._project.pool)
+        return list_of_runs(wanted, self._project_id, cursor, is_spread=spread)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -337,34 +337,19 @@ class PostgresReader:
         def read(connection: SyncConnection) -> PlanWithOpener:
             plan = self._one(connection, PlanExecutionRecord, plan_id)
             opener = self._in_run(connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id])
-            followed = self._followed(connection, plan)
-            return PlanWithOpener(plan, opener[0] if opener else None, followed)
+            return PlanWithOpener(plan, opener[0] if opener else None)
 
         return await in_snapshot(self._project, read)
 
-    def _followed(
-        self, connection: SyncConnection, plan: PlanExecutionRecord
-    ) -> ActToolInfo | None:
-        """Return the tool call whose end led to `plan`; None if it is unknown.
-
-        The call belongs to another run of the session. The plan names it by its provider call id.
-        If several calls match, the latest one is returned.
-        """
-        if plan.follows_provider_call_id is None:
-            return None
-        parameters = {
-            "project_id": self._project_id,
-            "run": plan.root_plan_id,
-            "call": plan.follows_provider_call_id,
-        }
-        calls = select(connection, ActToolInfo, _FOLLOWED, parameters)
-        return calls[0] if calls else None
-
-    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+    async def read_tree(
+        self, plan_id: UUID, payloads: Payloads, *, all_parts: bool = True
+    ) -> TreeRows:
         """Return the rows of a plan and everything below it."""
-        return await in_snapshot(
-            self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
-        )
+
+        def read(connection: SyncConnection) -> TreeRows:
+            return read_tree(connection, self._project_id, plan_id, payloads, all_parts=all_parts)
+
+        return await in_snapshot(self._project, read)
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the input messages of a run's model calls, by think-act id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, TypeVar
 
 from psycopg.rows import dict_row
@@ -11,7 +10,7 @@ from tracer.errors import BadRequest
 from tracer.records import ABANDONED, Kind, Status
 from tracer.records.record_classes import ALL_RECORDS, Record
 from tracer.storage.postgres.pool import SyncConnection
-from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.run_tables import LISTS, abandoned_at
 from tracer.storage.postgres.tables import TABLES
 from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS
 
@@ -29,7 +28,7 @@ def expressions(kind: Kind) -> dict[str, str]:
     """Return the SQL of each field of a record."""
     fields = ALL_RECORDS[kind].model_fields
     return {
-        name: f"coalesce({name}, '{{}}')" if field.annotation == list[str] else name
+        name: f"coalesce({name}, '{{}}')" if field.annotation in LISTS else name
         for name, field in fields.items()
     } | {"abandoned_at": abandoned_at(TABLES[kind])}
 
@@ -88,13 +87,6 @@ REFUSED_SPANS = {
     f" {MAX_RUN_BYTES // 10**9} GB. Begin another trace for more work.",
 }
 """Why a run rejects spans: the code and the message."""
-
-
-def moment_of(record: Record) -> datetime:
-    """Return when a record started; if it has no start, when it was recorded."""
-    moment = record.started_at or record.recorded_at
-    assert moment is not None
-    return moment
 
 
 def check_status(shown: str | None) -> None:

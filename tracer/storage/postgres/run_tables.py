@@ -20,6 +20,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     SmallInteger,
     Text,
+    Uuid,
     false,
     text,
     true,
@@ -33,10 +34,12 @@ from tracer.records.record_classes import Int64, Width
 # --- The base class of the tables: the type of a field determines its column.
 
 _STATUS = Enum(Status, name="record_status", values_callable=lambda kind: [s.value for s in kind])
+LISTS = (list[str], list[UUID])
 _TYPES: dict[Any, Any] = {
     str: Text,
     datetime: DateTime(timezone=True),
     list[str]: ARRAY(Text),
+    list[UUID]: ARRAY(Uuid),
     Int64: BigInteger,
     Status: _STATUS,
 }
@@ -60,12 +63,13 @@ def _column(field: FieldInfo) -> FieldInfoMetadata:
     """Return a field's column. Settings that the field lacks are taken from its type."""
     stated = [each for each in field.metadata if isinstance(each, FieldInfoMetadata)]
     column = stated[0] if stated else FieldInfoMetadata()
+    is_list = field.annotation in LISTS and not field.is_required()
+    if is_list and isinstance(column.sa_type, PydanticUndefinedType):
+        column = replace(column, nullable=True)  # an empty list is stored as null
     if isinstance(column.sa_type, PydanticUndefinedType):
         type_ = Int64 if Width.BITS_64 in field.metadata else field.annotation
         if type_ in _TYPES:
             column = replace(column, sa_type=_TYPES[type_])
-    if field.annotation == list[str] and not field.is_required():
-        column = replace(column, nullable=True)  # an empty list is stored as null
     if isinstance(field.default, bool):
         default = true() if field.default else false()
         column = replace(column, sa_column_kwargs={"server_default": default})
@@ -207,6 +211,43 @@ class RemovedRecordRow(TableRow, table=True):
     """The kind of the record: `plan`, `step`, `thinkAct` or `toolCall`."""
     revision: Int64
     """The run's revision after the record was last removed."""
+
+
+class RunLinkRow(TableRow, table=True):
+    """A run or a tool call that another run may continue.
+
+    A run has a row for each candidate, also if it continues none of them, so that a candidate that
+    changes or disappears is noticed.
+    """
+
+    __tablename__ = "run_link"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "number", "project_id"),
+        _refers_to_run("run_link_refers_to_run"),
+        Index("run_link_by_continued_run", "project_id", "continued_run_id"),
+        Index(
+            "run_link_by_call",
+            "project_id",
+            "tool_call_id",
+            postgresql_where=text("tool_call_id IS NOT NULL"),
+        ),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run that continues, or may continue, another one."""
+    number: int = Field(primary_key=True)
+    """Distinguishes the rows of a run."""
+    tool_call_id: UUID | None = None
+    """The tool call of the other run; null if the run as a whole is continued."""
+    continued_run_id: UUID | None = None
+    """The other run. It may not exist. Null if no run has the tool call."""
+    is_link: bool
+    """Whether the run continues it. Otherwise it is missing, started later, or is one of several
+    candidates."""
+    inferred_from: str | None = None
+    """The evidence for the link; null if the run named the id of the call or of the run."""
 
 
 class _Figures(TableRow):

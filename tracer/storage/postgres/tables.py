@@ -43,6 +43,7 @@ from tracer.storage.postgres.run_tables import (
     RecorderRunRow,
     RemovedRecordRow,
     RunGroupRow,
+    RunLinkRow,
     SessionRow,
     TableRow,
     ToolHourRow,
@@ -279,6 +280,13 @@ def start_of(row: str) -> str:
 IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
 
+IS_HEAD = "continues_run_id IS NULL"
+"""The run begins a piece of work."""
+
+MAY_BE_OPEN = f"({IS_OPEN} OR whole_status IN ('running', 'abandoned'))"
+MAY_HAVE_FAILED = f"({IS_FAILED} OR whole_status = 'failed')"
+"""The conditions of indexes for the run's own status and for that of its whole piece of work."""
+
 RUN_NOT_DELETED = "deleted_at IS NULL"
 """Every query of `run` for readers needs this condition, because a deleted run stays as a
 tombstone."""
@@ -296,6 +304,10 @@ The rows of a deleted run remain until they are purged. Postgres computes the ar
 from an index that is nearly always empty. A join with `run` would cost time for each row that is
 read.
 """
+
+
+HAS_SESSION_CLAIMS = "(follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare)"
+"""The run claims to continue other runs of its session."""
 
 
 def _by_run(table: str) -> Index:
@@ -388,8 +400,14 @@ class RunTable(_Stored, Run, table=True):
         _along("run_by_start", "root_plan_id", START, RUN_NOT_DELETED),
         # Behind a policy a status can be a condition of an index, and no column: to compare
         # enumerations is not leakproof.
-        _along("run_open", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
-        _along("run_failed", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
+        _along("run_open", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {MAY_BE_OPEN}"),
+        _along("run_failed", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {MAY_HAVE_FAILED}"),
+        _along(
+            "run_of_heads",
+            "root_plan_id",
+            START,
+            f"{RUN_NOT_DELETED} AND is_agent_work AND {IS_HEAD}",
+        ),
         _by_text("run", "session_id"),
         _by_text("run", "subject", "root_plan_id"),
         Index("run_open_below_root", "open_at", postgresql_where=text("open_at IS NOT NULL")),
@@ -400,6 +418,19 @@ class RunTable(_Stored, Run, table=True):
             "recorded_at",
             "root_plan_id",
             postgresql_where=text("NOT is_summed"),
+        ),
+        Index("run_to_link", "project_id", "root_plan_id", postgresql_where=text("NOT is_linked")),
+        Index(
+            "run_by_head",
+            "project_id",
+            "head_id",
+            postgresql_where=text("head_id IS NOT NULL"),
+        ),
+        Index(
+            "run_of_claims",
+            "project_id",
+            text("(session_id::name)"),
+            postgresql_where=text(f"session_id IS NOT NULL AND {HAS_SESSION_CLAIMS}"),
         ),
         Index("run_to_purge", "project_id", "root_plan_id", postgresql_where=text(IS_TOMBSTONE)),
         Index(
@@ -456,6 +487,20 @@ class RunTable(_Stored, Run, table=True):
         ),
     )
     """True if `run_group` is up to date with the run's newest revision."""
+    is_bare: bool = False
+    """Whether the run consists of model calls and tool calls outside of any agent."""
+    parts_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The revision at which another run of the same piece of work changed last."""
+    linked_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The revision of the run that its links (`run_link`) were derived from. Negative if a run on
+    which they depend has changed since."""
+    is_linked: bool = Field(
+        default=False,
+        sa_column=Column(
+            Boolean, Computed("revision <= linked_revision", persisted=True), nullable=False
+        ),
+    )
+    """True if the links are up to date."""
 
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.
@@ -612,6 +657,7 @@ for _row_class in (
     RecorderLeaseRow,
     RecorderRunRow,
     RunGroupRow,
+    RunLinkRow,
     ToolHourRow,
     ProjectRow,
     ApiKeyRow,

@@ -13,7 +13,7 @@ from sqlalchemy import Enum, Uuid
 from tracer.errors import RecordNotFound
 from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.lineage.diff import BEGINNING, digest_of, is_digest
-from tracer.lineage.tree import NODES, ROWS, unknown_plan
+from tracer.lineage.tree import NODES, ROWS, LaterPart, attach_parts, unknown_plan
 from tracer.records import Kind
 from tracer.records.masks import MARK_CHARACTERS, NOT_KEPT
 from tracer.records.merge import RULES
@@ -112,13 +112,26 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
 
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
+_IN_RUNS = f"project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {ALWAYS}"
 
 _FIND = f"""
-SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans
+SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans,
+    run.whole_status IS NOT NULL
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
 WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
 ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_PARTS = f"""
+SELECT part.root_plan_id::text, coalesce(part.started_at, part.recorded_at),
+    part.continues_run_id::text, link.tool_call_id::text, link.inferred_from, part.is_inside,
+    part.unread_spans
+FROM run AS part LEFT JOIN run_link AS link ON link.project_id = part.project_id
+    AND link.root_plan_id = part.root_plan_id AND link.is_link
+    AND link.continued_run_id = part.continues_run_id
+WHERE part.project_id = %(project_id)s AND part.head_id = %(run)s AND part.{RUN_NOT_DELETED}
+ORDER BY link.number"""
+"""Read the runs that continue the run, with the calls that they continue: a row for each call."""
 
 _FIND_RUN = f"""
 SELECT revision, recorded_at FROM run
@@ -152,7 +165,7 @@ _BELOW = {
 sub-plan."""
 
 
-def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
+def rows_query(kind: Kind, payloads: Payloads, condition: str, within: str = _IN_RUN) -> str:
     """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
 
     Its columns are the fields of the kind's row, in their order.
@@ -161,16 +174,22 @@ def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
         kind: The kind of record.
         payloads: How much of the long strings to read.
         condition: An SQL condition that selects rows of the run.
+        within: The condition for the run.
     """
     row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
     table = TABLES[kind]
     # OFFSET: evaluated once for both columns that need it.
     recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
-    return f"SELECT {row} FROM {table}, {recorder} WHERE {_IN_RUN} AND {condition}"
+    return f"SELECT {row} FROM {table}, {recorder} WHERE {within} AND {condition}"
 
 
 _OF_RUN = {
     payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
+}
+
+_OF_PARTS = {
+    payloads: {kind: rows_query(kind, payloads, "true", _IN_RUNS) for kind in _BELOW}
+    for payloads in Payloads
 }
 
 _OF_SUB_PLAN = {
@@ -180,7 +199,12 @@ _OF_SUB_PLAN = {
 
 
 def read_tree(
-    connection: SyncConnection, project_id: int, plan_id: UUID, payloads: Payloads
+    connection: SyncConnection,
+    project_id: int,
+    plan_id: UUID,
+    payloads: Payloads,
+    *,
+    all_parts: bool = True,
 ) -> TreeRows:
     """Return the rows of a plan and of everything below it.
 
@@ -190,6 +214,8 @@ def read_tree(
         plan_id: The plan. If several runs contain it, the first run in which it is no placeholder
             is read.
         payloads: How much of the long strings to read.
+        all_parts: Whether to read the runs that continue the run, too, if it is the first one of a
+            piece of work.
 
     Raises:
         RecordNotFound: The plan does not exist.
@@ -201,12 +227,19 @@ def read_tree(
         if run is None:
             raise RecordNotFound("plan", plan_id)
         return TreeRows([unknown_plan(plan_id)], revision=Revision(plan_id, *run))
-    run_id, opener_id, number, recorded_at, unread = row
+    run_id, opener_id, number, recorded_at, unread, has_parts = row
     parameters |= {"run": run_id, "opener": opener_id}
+    parts: dict[str, LaterPart] = {}
     if run_id != plan_id:
         below = connection.execute(_PLANS_BELOW, parameters).fetchall()
         parameters["plans"] = [each for (each,) in below]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
+    if has_parts and all_parts and run_id == plan_id:
+        found = connection.execute(_PARTS, parameters).fetchall()
+        parts = {part[0]: LaterPart(*part) for *part, _ in found}
+        unread += sum({row[0]: row[-1] for row in found}.values())
+        parameters["runs"] = [run_id, *map(UUID, parts)]
+        queries = _OF_PARTS[payloads]
     rows = read_rows(connection, NODES, queries, parameters, payloads)
     tree = TreeRows(
         plans=rows[Kind.PLAN],
@@ -216,6 +249,7 @@ def read_tree(
         revision=Revision(run_id, number, recorded_at),
         unread_spans=unread,
     )
+    attach_parts(tree, parts.values())
     if opener_id is not None:
         _take_opener_out(tree, str(opener_id))
     return tree
@@ -328,7 +362,7 @@ def changes_between(
 
 _RUN = f"run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}"
 
-_REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
+_REVISION = f"SELECT revision, parts_revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
 
 _REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
 
@@ -371,6 +405,8 @@ def read_run_changes(
     row = cursor.fetchone()
     if row is None:
         raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
+    if after < row[1]:  # another part of the work changed, whose revisions are its own
+        return RunChanges(row[0], is_reset=True)
     changed = [row for kind in RECORDS for row in rows[kind]]
     gone = [(Kind(kind), record_id) for kind, record_id in removed.fetchall()]
     return changes_between(after, row[0], changed, gone, limit)

@@ -73,10 +73,16 @@ SELECT
     run.unpriced_calls,
     run.unread_spans,
     coalesce(run.unread_scopes, '{}') AS unread_scopes,
-    run.follows_keys,
     run.prompt_sequence,
     run.prompt_number,
-    run.work_keys,
+    coalesce(run.follows_calls, '{}') AS follows_calls,
+    coalesce(run.follows_runs, '{}') AS follows_runs,
+    coalesce(run.follows_keys, '{}') AS follows_keys,
+    coalesce(run.work_keys, '{}') AS work_keys,
+    run.continues_run_id,
+    coalesce(run.head_id, run.root_plan_id) AS head_id,
+    run.is_inside,
+    run.whole_status,
     run.refused_spans
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
@@ -115,10 +121,16 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
-COMMENT ON COLUMN trace.runs.follows_keys IS 'The ids of calls or agents of other runs that it executes or follows; at most 100.';
 COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
 COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
-COMMENT ON COLUMN trace.runs.work_keys IS 'The emitter''s ids of the piece of work that the run is a part of, sorted.';
+COMMENT ON COLUMN trace.runs.follows_calls IS 'The tool calls of other runs whose work the run continues, sorted.';
+COMMENT ON COLUMN trace.runs.follows_runs IS 'The runs whose work the run continues, sorted.';
+COMMENT ON COLUMN trace.runs.follows_keys IS 'The provider ids of the tool calls whose work the run continues, or the ids of their agents, sorted; at most a hundred if they come from spans.';
+COMMENT ON COLUMN trace.runs.work_keys IS 'Ids that the emitter gave to the whole piece of work, sorted. Runs that share one are parts of the same work.';
+COMMENT ON COLUMN trace.runs.continues_run_id IS 'The earlier run whose work the run continues; null if it begins a piece of work.';
+COMMENT ON COLUMN trace.runs.head_id IS 'The first run of the piece of work: the run itself if it continues none.';
+COMMENT ON COLUMN trace.runs.is_inside IS 'Whether the run began before the call or run that it continues had ended.';
+COMMENT ON COLUMN trace.runs.whole_status IS 'The status of the whole piece of work, as shown; null if no other run continues the run.';
 COMMENT ON COLUMN trace.runs.refused_spans IS 'The number of spans and log records that were rejected with `run_too_large`.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
@@ -156,7 +168,6 @@ SELECT
     plan.inferred_from,
     run.session_id,
     run.subject,
-    plan.follows_provider_call_id,
     plan.clock_shift_us
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
@@ -197,7 +208,6 @@ COMMENT ON COLUMN trace.plans.inferred IS 'True if it, or the link to its parent
 COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence for the reconstruction.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'The person whose data the run contains.';
-COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 COMMENT ON COLUMN trace.plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
@@ -241,7 +251,6 @@ SELECT
     CASE WHEN CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE call.status::text END AS tool_status,
     (extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8 AS tool_duration_ms,
     step.agent_name AS opener_agent_name,
-    plan.follows_provider_call_id,
     plan.clock_shift_us
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
@@ -295,7 +304,6 @@ COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call,
 COMMENT ON COLUMN trace.sub_plans.tool_status IS 'The status of that call.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'The duration of that call in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call or handed over.';
-COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider call id of an earlier run''s tool call that caused this plan when it ended.';
 COMMENT ON COLUMN trace.sub_plans.clock_shift_us IS 'The microseconds added to its recorded times to correct its process''s clock; null if none.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS

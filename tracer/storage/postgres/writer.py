@@ -44,6 +44,7 @@ from tracer.storage.postgres.session import (
     ProjectPool,
     Statement,
     committed,
+    fetched,
     in_project,
     transaction_in,
 )
@@ -74,6 +75,11 @@ _REQUEST_CANCEL = f"""
 UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}
     AND status < 'cancelled' AND cancel_requested_at IS NULL"""
+
+_OPEN_PARTS = f"""
+SELECT root_plan_id FROM run
+WHERE project_id = %(project_id)s AND head_id = %(run)s AND {RUN_NOT_DELETED}
+    AND status < 'cancelled' ORDER BY root_plan_id"""
 
 _RUN = f"""
 SELECT {columns(Run)} FROM run
@@ -555,6 +561,11 @@ class PostgresEvents:
             raise RecordNotFound("run", root_plan_id)
         return Run(**row)
 
+    async def open_parts(self, root_plan_id: UUID) -> list[UUID]:
+        """Return the open runs that continue a run, directly or not, if it begins their work."""
+        values = {"project_id": self._project_id, "run": root_plan_id}
+        return [run_id for (run_id,) in await fetched(self._project, _OPEN_PARTS, values)]
+
     async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
         now = self._clock()  # the same time for all transactions of the batch
         parts = await by_shard(self._project.pool, events, _run_of_event)
@@ -683,9 +694,9 @@ class PostgresWriter:
         self.notify.accepted({root_plan_id(trace.trace_id) for trace in traces})
         return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
 
-    async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run and leave a tombstone."""
-        await self.deletion.erase_run(root_plan_id)
+    async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
+        """Delete a run, by default with the runs that continue it, and leave tombstones."""
+        await self.deletion.erase_run(root_plan_id, all_parts=all_parts)
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject."""
@@ -701,8 +712,11 @@ class PostgresWriter:
         """Record a request to cancel a run."""
         with store_errors():
             run = await self.events.request_cancel(root_plan_id)
-        self.notify.written({root_plan_id})
-        if run.status.is_ending:
+            parts = await self.events.open_parts(root_plan_id)
+            for part in parts:
+                await self.events.request_cancel(part)
+        self.notify.written({root_plan_id, *parts})
+        if run.status.is_ending and not parts:
             raise RunNotActive()
         return run
 

@@ -176,7 +176,8 @@ export interface paths {
          * List Runs
          * @description List runs. By default, the run that started last comes first.
          *
-         *     A run without a start is sorted by the time of its first record.
+         *     A run without a start is sorted by the time of its first record. Runs that continue each other
+         *     are one item: that of the first run (`parts`).
          *
          *     With any other order, the server examines only the latest 100,000 runs. The filters for the
          *     status `failed`, the session, the subject and the time range apply before this limit. With any
@@ -242,6 +243,8 @@ export interface paths {
         /**
          * Delete Run
          * @description Delete a run with all data. If events of this run arrive later, they are rejected.
+         *
+         *     The first run of a piece of work is deleted with the runs that continue it.
          */
         delete: operations["delete_run"];
         options?: never;
@@ -1062,30 +1065,6 @@ export interface components {
             size: number | null;
         };
         /**
-         * FollowedToolCall
-         * @description A summary of a tool call in another run. The current plan started after this call ended.
-         */
-        FollowedToolCall: {
-            /**
-             * Rootplanid
-             * Format: uuid
-             */
-            rootPlanId: string;
-            /**
-             * Toolcallid
-             * Format: uuid
-             */
-            toolCallId: string;
-            /** Name */
-            name: string | null;
-            /**
-             * Status
-             * @default unknown
-             * @enum {string}
-             */
-            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-        };
-        /**
          * GivenPlan
          * @description A plan that the client supplies.
          */
@@ -1561,6 +1540,42 @@ export interface components {
             json: string;
         };
         /**
+         * OwnFiguresSchema
+         * @description The outcome and the totals of the first run of a piece of work, without its other parts.
+         */
+        OwnFiguresSchema: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** Reason */
+            reason: string | null;
+            /** Answer */
+            answer: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Finishedat */
+            finishedAt: string | null;
+            /** Inputtokens */
+            inputTokens: number;
+            /** Outputtokens */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs in US dollars; null if it is zero and some costs are unknown.
+             */
+            costUsd: number | null;
+            /** Unpricedcalls */
+            unpricedCalls: number;
+            /** Toolcalls */
+            toolCalls: number;
+            /** Failedcalls */
+            failedCalls: number;
+            /** Failures */
+            failures: number;
+        };
+        /**
          * ParentActToolCall
          * @description A summary of the tool call that opened a sub-plan.
          */
@@ -1714,11 +1729,6 @@ export interface components {
              * @description The agent that runs the plan.
              */
             agentName: string | null;
-            /**
-             * Followsprovidercallid
-             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
-             */
-            followsProviderCallId: string | null;
             /**
              * Template
              * @description The plan template that the plan was created from.
@@ -1891,11 +1901,6 @@ export interface components {
              */
             agentName: string | null;
             /**
-             * Followsprovidercallid
-             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
-             */
-            followsProviderCallId: string | null;
-            /**
              * Template
              * @description The plan template that the plan was created from.
              */
@@ -1912,11 +1917,6 @@ export interface components {
             summary: string | null;
             /** @description The tool call that opened this sub-plan; null for a root plan and for a hand-off. */
             parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
-            /**
-             * @description A call in another run of the same session. This plan started after that call ended. For
-             *     example, the call started an agent that worked in the background.
-             */
-            followedToolCall: components["schemas"]["FollowedToolCall"] | null;
             /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
@@ -2237,6 +2237,9 @@ export interface components {
         /**
          * RunPreviewSchema
          * @description A run in the list of runs, with its question, its answer and its failure.
+         *
+         *     If other runs continue the run, the status, the reason, the answer, the times, the totals and
+         *     the failures are those of the whole piece of work.
          * @example {
          *       "agentName": "planner",
          *       "answer": "All is well.",
@@ -2246,11 +2249,15 @@ export interface components {
          *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsCalls": [],
          *       "followsKeys": [],
+         *       "followsRuns": [],
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
+         *       "isInside": false,
          *       "masked": [],
          *       "outputTokens": 830,
+         *       "parts": 1,
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
          *       "refusedSpans": 0,
          *       "request": "Review the week of p-1.",
@@ -2431,10 +2438,48 @@ export interface components {
              */
             unreadScopes: string[];
             /**
+             * Followscalls
+             * @description The tool calls of other runs whose work the run continues, sorted.
+             */
+            followsCalls: string[];
+            /**
+             * Followsruns
+             * @description The runs whose work the run continues, sorted.
+             */
+            followsRuns: string[];
+            /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
+             * @description The provider ids of the tool calls whose work the run continues, or the ids of their agents,
+             *     sorted; at most a hundred if they come from spans.
              */
             followsKeys: string[];
+            /**
+             * Workkeys
+             * @description Ids that the emitter gave to the whole piece of work, sorted. Runs that share one are parts
+             *     of the same work.
+             */
+            workKeys: string[];
+            /**
+             * Continuesrunid
+             * @description The earlier run whose work the run continues; null if it begins a piece of work.
+             */
+            continuesRunId: string | null;
+            /**
+             * Headid
+             * @description The first run of the piece of work; null if this is the run itself.
+             */
+            headId: string | null;
+            /**
+             * Isinside
+             * @description Whether the run began before the call or run that it continues had ended.
+             * @default false
+             */
+            isInside: boolean;
+            /**
+             * Wholestatus
+             * @description The status of the whole piece of work, as shown; null if no other run continues the run.
+             */
+            wholeStatus: string | null;
             /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session.
@@ -2445,11 +2490,6 @@ export interface components {
              * @description The emitter's number of the run's prompt, among the prompts of its session and process.
              */
             promptNumber: number | null;
-            /**
-             * Workkeys
-             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
-             */
-            workKeys: string[];
             /**
              * Refusedspans
              * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
@@ -2499,6 +2539,15 @@ export interface components {
              */
             seenAt: string | null;
             /**
+             * Parts
+             * @description The number of runs that the piece of work consists of. It is 1 for a part other than the
+             *     first.
+             * @default 1
+             */
+            parts: number;
+            /** @description The outcome and the totals of the run alone; null if `parts` is 1. */
+            own: components["schemas"]["OwnFiguresSchema"] | null;
+            /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
@@ -2546,8 +2595,11 @@ export interface components {
          *       "durationMs": 5649.188,
          *       "failedCalls": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsCalls": [],
          *       "followsKeys": [],
+         *       "followsRuns": [],
          *       "inputTokens": 5120,
+         *       "isInside": false,
          *       "masked": [],
          *       "outputTokens": 830,
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
@@ -2728,10 +2780,48 @@ export interface components {
              */
             unreadScopes: string[];
             /**
+             * Followscalls
+             * @description The tool calls of other runs whose work the run continues, sorted.
+             */
+            followsCalls: string[];
+            /**
+             * Followsruns
+             * @description The runs whose work the run continues, sorted.
+             */
+            followsRuns: string[];
+            /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
+             * @description The provider ids of the tool calls whose work the run continues, or the ids of their agents,
+             *     sorted; at most a hundred if they come from spans.
              */
             followsKeys: string[];
+            /**
+             * Workkeys
+             * @description Ids that the emitter gave to the whole piece of work, sorted. Runs that share one are parts
+             *     of the same work.
+             */
+            workKeys: string[];
+            /**
+             * Continuesrunid
+             * @description The earlier run whose work the run continues; null if it begins a piece of work.
+             */
+            continuesRunId: string | null;
+            /**
+             * Headid
+             * @description The first run of the piece of work; null if this is the run itself.
+             */
+            headId: string | null;
+            /**
+             * Isinside
+             * @description Whether the run began before the call or run that it continues had ended.
+             * @default false
+             */
+            isInside: boolean;
+            /**
+             * Wholestatus
+             * @description The status of the whole piece of work, as shown; null if no other run continues the run.
+             */
+            wholeStatus: string | null;
             /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session.
@@ -2742,11 +2832,6 @@ export interface components {
              * @description The emitter's number of the run's prompt, among the prompts of its session and process.
              */
             promptNumber: number | null;
-            /**
-             * Workkeys
-             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
-             */
-            workKeys: string[];
             /**
              * Refusedspans
              * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
@@ -2820,11 +2905,15 @@ export interface components {
          *       "failedCalls": 1,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "followsCalls": [],
          *       "followsKeys": [],
+         *       "followsRuns": [],
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
+         *       "isInside": false,
          *       "masked": [],
          *       "outputTokens": 830,
+         *       "parts": 1,
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
          *       "refusedSpans": 0,
          *       "request": "Review the week of p-1.",
@@ -3005,10 +3094,48 @@ export interface components {
              */
             unreadScopes: string[];
             /**
+             * Followscalls
+             * @description The tool calls of other runs whose work the run continues, sorted.
+             */
+            followsCalls: string[];
+            /**
+             * Followsruns
+             * @description The runs whose work the run continues, sorted.
+             */
+            followsRuns: string[];
+            /**
              * Followskeys
-             * @description The ids of calls or agents of other runs that it executes or follows; at most 100.
+             * @description The provider ids of the tool calls whose work the run continues, or the ids of their agents,
+             *     sorted; at most a hundred if they come from spans.
              */
             followsKeys: string[];
+            /**
+             * Workkeys
+             * @description Ids that the emitter gave to the whole piece of work, sorted. Runs that share one are parts
+             *     of the same work.
+             */
+            workKeys: string[];
+            /**
+             * Continuesrunid
+             * @description The earlier run whose work the run continues; null if it begins a piece of work.
+             */
+            continuesRunId: string | null;
+            /**
+             * Headid
+             * @description The first run of the piece of work; null if this is the run itself.
+             */
+            headId: string | null;
+            /**
+             * Isinside
+             * @description Whether the run began before the call or run that it continues had ended.
+             * @default false
+             */
+            isInside: boolean;
+            /**
+             * Wholestatus
+             * @description The status of the whole piece of work, as shown; null if no other run continues the run.
+             */
+            wholeStatus: string | null;
             /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session.
@@ -3019,11 +3146,6 @@ export interface components {
              * @description The emitter's number of the run's prompt, among the prompts of its session and process.
              */
             promptNumber: number | null;
-            /**
-             * Workkeys
-             * @description The emitter's ids of the piece of work that the run is a part of, sorted.
-             */
-            workKeys: string[];
             /**
              * Refusedspans
              * @description The number of spans and log records that were rejected with `run_too_large`. An item that was
@@ -3072,6 +3194,15 @@ export interface components {
              * @description The time of the latest heartbeat of the run's recorders; None if the run has ended.
              */
             seenAt: string | null;
+            /**
+             * Parts
+             * @description The number of runs that the piece of work consists of. It is 1 for a part other than the
+             *     first.
+             * @default 1
+             */
+            parts: number;
+            /** @description The outcome and the totals of the run alone; null if `parts` is 1. */
+            own: components["schemas"]["OwnFiguresSchema"] | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
             behind: components["schemas"]["BehindSchema"] | null;
             /**
@@ -4340,12 +4471,6 @@ export interface components {
              */
             agentName: string | null;
             /**
-             * Followsprovidercallid
-             * @description The provider call id of an earlier run's tool call that caused this plan when it ended.
-             * @default null
-             */
-            followsProviderCallId: string | null;
-            /**
              * Template
              * @default null
              */
@@ -4410,6 +4535,32 @@ export interface components {
              * @default null
              */
             deploymentEnvironment: string | null;
+            /**
+             * Followscalls
+             * @description The tool calls of other runs whose work the run continues. Ignored for a sub-plan.
+             * @default []
+             */
+            followsCalls: string[];
+            /**
+             * Followsruns
+             * @description The runs whose work the run continues. Ignored for a sub-plan.
+             * @default []
+             */
+            followsRuns: string[];
+            /**
+             * Followskeys
+             * @description The provider call ids of the tool calls whose work the run continues. They count within the
+             *     session. Ignored for a sub-plan.
+             * @default []
+             */
+            followsKeys: string[];
+            /**
+             * Workkeys
+             * @description Ids of the whole piece of work. Runs of the session that share one are parts of the same
+             *     work. Ignored for a sub-plan.
+             * @default []
+             */
+            workKeys: string[];
         };
         /**
          * PlannedStep
@@ -5029,8 +5180,6 @@ export interface components {
             title: string | null;
             /** @description The agent that runs the plan. */
             agentName: string | null;
-            /** @description The provider call id of an earlier run's tool call that caused this plan when it ended. */
-            followsProviderCallId: string | null;
             /** @description The plan template that the plan was created from. */
             template: string | null;
             /** @description The version of the template. */
@@ -5052,6 +5201,8 @@ export interface components {
             /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
             cumulative: components["schemas"]["TreeTotals"];
             parentActToolCall: components["schemas"]["Opener"] | null;
+            /** @description Only at the root plan of a later part of a piece of work, which is shown below the call that it continues. */
+            continues?: components["schemas"]["Continuation"];
             /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
             subPlanCount: number;
             agentExecutions: components["schemas"]["StepNode"][];
@@ -5099,6 +5250,21 @@ export interface components {
             arguments: string | null;
             /** @enum {string} */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+        };
+        /**
+         * Continuation
+         * @description What the root plan of a run continues, if the run is a later part of a piece of work.
+         */
+        Continuation: {
+            /**
+             * Format: uuid
+             * @description The earlier run that is continued.
+             */
+            rootPlanId: string;
+            /** @description The evidence; null if the run named the id. */
+            inferredFrom: string | null;
+            /** @description Whether it began before the continued call or run had ended. */
+            isInside: boolean;
         };
         /**
          * StepNode
@@ -5393,8 +5559,6 @@ export interface components {
             title: string | null;
             /** @description The agent that runs the plan. */
             agentName: string | null;
-            /** @description The provider call id of an earlier run's tool call that caused this plan when it ended. */
-            followsProviderCallId: string | null;
             /** @description The plan template that the plan was created from. */
             template: string | null;
             /** @description The version of the template. */
@@ -6054,6 +6218,8 @@ export interface operations {
                 depth?: number | null;
                 /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
                 payloads?: "none" | "preview" | "full" | "digest";
+                /** @description At the first run of a piece of work: whether the runs that continue it are shown, too, each below the call that it continues. */
+                parts?: "all" | "own";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
                 fresh?: boolean;
             };
@@ -6669,6 +6835,8 @@ export interface operations {
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
+                /** @description `all` makes each run an item. By default, the runs of one piece of work are one item. */
+                parts?: "all" | null;
                 /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
                 /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
@@ -6842,6 +7010,8 @@ export interface operations {
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
+                /** @description `all` makes each run an item. By default, the runs of one piece of work are one item. */
+                parts?: "all" | null;
                 /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
                 from?: string | null;
                 /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
@@ -7001,7 +7171,10 @@ export interface operations {
     };
     delete_run: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to delete the runs that continue the run, too. */
+                parts?: "all" | "own";
+            };
             header?: never;
             path: {
                 /** @description The run's root plan. */

@@ -48,7 +48,6 @@ export function plan(planId: string, fields: Partial<PlanNode> = {}): PlanNode {
     inferred: false,
     inferredFrom: null,
     parentActToolCall: null,
-    followsProviderCallId: null,
     title: `Plan ${planId}`,
     agentName: 'planner',
     template: null,

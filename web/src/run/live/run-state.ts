@@ -22,6 +22,8 @@ const CHECK = 15_000
 const GRACE = 2_000
 /** How long after a change the run's own figures are asked for. */
 const FIGURES = 500
+/** How long after its end a run is watched for runs that continue it. */
+const LINGER = 600_000
 /** After this silence, the shown state is marked as old. */
 const SILENCE = 40_000
 
@@ -68,7 +70,8 @@ export function useRun(rootPlanId: string) {
   )
 
   const stream = useRunStream(rootPlanId, {
-    wanted: () => records !== null && activity.value !== 'ended',
+    // After its end, a background agent's report may continue the work in another run.
+    wanted: () => records !== null && (activity.value !== 'ended' || hasJustEnded()),
     revision: () => revision,
     changes: onChanges,
     reset: () => {
@@ -80,6 +83,11 @@ export function useRun(rootPlanId: string) {
     },
     turned: () => askNow(),
   })
+
+  function hasJustEnded(): boolean {
+    const end = run.value?.finishedAt
+    return end != null && Date.now() - Date.parse(end) < LINGER
+  }
 
   function onChanges(changes: RunChanges, at: number) {
     answeredAt.value = Date.now()

@@ -1,0 +1,98 @@
+"""The links between runs equal the rule, whatever happened before."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+
+from tests.contract.moments import Moments
+from tests.profiles import scaled
+from tests.storage.postgres.deletions import rows
+from tests.storage.postgres.work_histories import Change, WorkHistory, histories
+from tracer.storage.postgres import Pool
+
+
+@settings(max_examples=scaled(100))
+@given(history=histories)
+async def test_links_equal_the_rule_after_any_history(pool: Pool, history: list[Change]) -> None:
+    project = await WorkHistory.new(pool)
+
+    await project.happens(history)
+
+    assert await project.stored() == await project.expected()
+
+
+@pytest.fixture
+async def project(pool: Pool) -> WorkHistory:
+    return await WorkHistory.new(pool)
+
+
+async def head_of(project: WorkHistory, run: Moments) -> UUID | None:
+    _, _, head_id, *_ = (await project.stored())[run.root]
+    head: UUID | None = head_id
+    return head
+
+
+async def test_run_that_claims_a_call_before_it_arrives_is_linked_later(
+    project: WorkHistory,
+) -> None:
+    first, second = Moments(), Moments()
+    await project.writer.write([second.plan_started(20, follows_calls=(first.call,))])
+    await project.link()
+    assert await head_of(project, second) is None
+
+    await project.writer.write([first.plan_started(), first.call_started()])
+    await project.link()
+
+    assert await head_of(project, second) == first.root
+
+
+async def test_links_do_not_cross_projects(pool: Pool, project: WorkHistory) -> None:
+    other, first, second = await WorkHistory.new(pool), Moments(), Moments()
+    call = first.call_started(provider_call_id="toolu_1")
+    claims: dict[str, Any] = {"follows_calls": (first.call,), "follows_keys": ("toolu_1",)}
+
+    await other.writer.write([first.plan_started(session_id="s"), call])
+    await project.writer.write([second.plan_started(20, session_id="s", **claims)])
+    await project.link()
+
+    assert await head_of(project, second) is None
+
+
+async def test_deleted_head_leaves_no_link_and_its_parts_stay_together(
+    pool: Pool, project: WorkHistory
+) -> None:
+    first, second, third = Moments(), Moments(), Moments()
+    await project.writer.write([first.plan_started(), first.call_started()])
+    for run, at in ((second, 20), (third, 30)):
+        await project.writer.write([run.plan_started(at, follows_calls=(first.call,))])
+    await project.link()
+    assert await head_of(project, third) == first.root
+
+    await project.writer.delete_run(first.root, all_parts=False)
+    await project.link()
+
+    assert await head_of(project, second) is None
+    assert await head_of(project, third) == second.root
+    await project.writer.delete_run(third.root)
+    await project.link()
+    query = "SELECT count(*) FROM run_link WHERE project_id = %s AND root_plan_id = %s"
+    assert await rows(pool, query, project.project.project_id, third.root) == [(0,)]
+
+
+async def test_change_of_a_link_raises_the_revision_of_its_run_only_once(
+    pool: Pool, project: WorkHistory
+) -> None:
+    first, second = Moments(), Moments()
+    await project.writer.write([first.plan_started()])
+    await project.writer.write([second.plan_started(20, follows_runs=(first.root,))])
+    query = "SELECT root_plan_id, revision FROM run WHERE project_id = %s"
+    before = dict(await rows(pool, query, project.project.project_id))
+
+    await project.link()
+
+    after = dict(await rows(pool, query, project.project.project_id))
+    assert after == {run: revision + 1 for run, revision in before.items()}
