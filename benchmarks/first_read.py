@@ -79,7 +79,8 @@ async def _read_runs(
                 totals = await _complete_totals(connection, path, tool_calls_of(spans))
                 seconds = perf_counter() - began
                 worked = sum(map(processor_seconds, processes)) - before
-                assert totals["toolCalls"] == tool_calls_of(spans), f"calls are missing: {totals}"
+                # Calls that the cut end of the trace requests without a span count, too.
+                assert totals["toolCalls"] >= tool_calls_of(spans), f"calls are missing: {totals}"
                 if number:  # the first run warms up
                     reads.taken.append(1000 * seconds)
                     reads.worked.append(1000 * worked)
