@@ -170,8 +170,9 @@ def open_calls(model: ScriptedModel, shown: Shown) -> tuple[set[str], set[str]]:
             if node["status"] != "running":
                 continue
             opener = openers.get(answer.tag or "")
+            # The agent has no rounds yet if the log record of the call precedes that of its round.
             is_opened = plan.is_root if opener is None else _is_call(plan.opener or "", opener)
-            is_placed = is_opened and answer.tag in plan.tags
+            is_placed = answer.tag in plan.tags or (is_opened and not plan.tags)
             (placed if is_placed else unplaced).add(call.call_id)
     return placed, unplaced
 
