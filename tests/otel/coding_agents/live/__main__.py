@@ -95,11 +95,19 @@ class _Tracer:
 
     def shown(self, client: httpx.Client) -> Shown:
         """Return all runs of a project, with their trees."""
-        runs = client.get("/api/runs?limit=100").raise_for_status().json()["items"]
+        runs = self._read(client, "/api/runs?limit=100&parts=all")["items"]
         shown = Shown(sorted(runs, key=lambda run: run["startedAt"] or ""))
         for run in shown.runs:
-            shown.add(client.get(f"/api/plans/{run['rootPlanId']}/tree").raise_for_status().json())
+            shown.add(self._read(client, f"/api/plans/{run['rootPlanId']}/tree?parts=own"))
         return shown
+
+    def rows(self, client: httpx.Client) -> int:
+        """Return the number of rows in the list: runs that continue each other are one."""
+        return len(self._read(client, "/api/runs?limit=100")["items"])
+
+    @staticmethod
+    def _read(client: httpx.Client, path: str) -> Any:
+        return client.get(path).raise_for_status().json()
 
     def settled(self, client: httpx.Client) -> Shown:
         """Return what is shown once nothing changes any more."""
@@ -158,6 +166,7 @@ def _run(program: Program, name: str, installed: Path, home: Path, tracer: _Trac
         with watch:
             output = run_program(program, run, tracer.address, key)
         shown = tracer.settled(client)
+        rows = tracer.rows(client)
     found = sorted(watch.false) + differences(model, shown, _printed_cost(output))
     has_run = any(answer.tag for answer in model.answers)
     if not has_run:
@@ -169,7 +178,7 @@ def _run(program: Program, name: str, installed: Path, home: Path, tracer: _Trac
         scenario=name,
         date=datetime.now(UTC).date().isoformat(),
         prompts=len(scenario.prompts),
-        runs=len(shown.runs),
+        rows=rows,
         calls=sum(len(answer.calls) for answer in model.answers),
         agents=len({answer.tag for answer in model.answers if "/" in (answer.tag or "")}),
         running_calls=len(watch.placed | watch.unplaced),

@@ -20,8 +20,8 @@ class Result:
     date: str
     prompts: int
     """The number of prompts of a person."""
-    runs: int
-    """The number of runs that Tracer shows."""
+    rows: int
+    """The number of rows in the list of runs."""
     calls: int
     agents: int
     """The number of sub-agents."""
@@ -44,7 +44,7 @@ class Result:
             str(self.calls),
             str(self.agents),
             running,
-            f"{self.runs} for {self.prompts}",
+            f"{self.rows} for {self.prompts}",
             "; ".join(self.differences) or "exact",
         )
         return f"| {' | '.join(cells)} |"
@@ -54,7 +54,7 @@ def lines(results: Iterable[Result]) -> list[str]:
     """Return a table of results."""
     return [
         "| emitter | scenario | date | calls | sub-agents | placed while running"
-        " | runs for prompts | result |",
+        " | rows for prompts | result |",
         "|---|---|---|---|---|---|---|---|",
         *(each.line for each in results),
     ]
