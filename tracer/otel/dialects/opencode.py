@@ -699,7 +699,7 @@ class _OpenCodeRun:
         if call.content is not None and call.content.missing_parent is not None:
             return True
         message = call.execute.attributes.get("message.id") if call.execute is not None else None
-        return isinstance(message, str) and message in self._notes.steps
+        return isinstance(message, str)
 
     def _read_call(self, call: _OpenCodeCall, made: SlimSpan) -> None:
         content, execute = call.content, call.execute
