@@ -154,7 +154,8 @@ def false_links(model: ScriptedModel, shown: Shown) -> Iterator[str]:
         for _, plan, round_tokens in _shown(shown, call):
             if plan.tags and answer.tag not in plan.tags:
                 yield f"a call of {answer.tag} is a call of {' and '.join(sorted(plan.tags))}"
-            if round_tokens is not None and round_tokens != answer.usage[::2]:
+            # A round without tokens has not ended, so nothing says which one it is.
+            if round_tokens not in (None, (0, 0), answer.usage[::2]):
                 yield f"a call of {answer.tag} is in another round"
 
 
