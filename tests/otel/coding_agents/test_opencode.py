@@ -479,8 +479,7 @@ def test_many_calls_with_one_id_are_projected_in_linear_time() -> None:
     ]
     for part in parts:
         part["scope"] = SCOPE
-    [trace] = decode_json(body_of(*parts)).traces
-    run = project_messages([trace.message])
+    run = project_messages([trace.message for trace in decode_json(body_of(*parts)).traces])
     assert len(run.records[Kind.TOOL_CALL]) <= 2 * size
 
 
