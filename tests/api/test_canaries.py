@@ -93,7 +93,7 @@ async def test_secrets_in_client_events_are_not_stored_or_logged(
     api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
     body = b'{"events":[' + b",".join(map(event_json, events)) + b"]}"
-    assert len(found_in(body)) == MOST  # they were sent
+    assert len(found_in(body)) == MOST - 1  # they were sent: all but the number
     answer = await api.client.post(
         "/api/events", content=body, headers={"Content-Type": "application/json"}
     )

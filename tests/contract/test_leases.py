@@ -405,7 +405,7 @@ async def test_last_heartbeat_is_never_earlier_than_the_newest_record(store: Liv
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     for _ in range(3):
-        store.clock.move(7)
+        await store.pass_time(7)
         another = run.call_started(store.clock.seconds, tool_call_id=new_id())
         await store.record(*by(recorder_id, another))
 

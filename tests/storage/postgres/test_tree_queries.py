@@ -56,7 +56,7 @@ async def test_tree_of_a_run_takes_a_constant_number_of_queries(
         whole = await reader.read_whole_run(run.root)
         assert len(whole.records[Kind.PLAN]) == 1 + sub_plans
         counts.add(len(asked))
-    assert counts == {7}
+    assert counts == {6}
 
 
 async def test_lineage_of_a_call_takes_a_constant_number_of_queries(
