@@ -66,7 +66,7 @@ async def test_started_run_is_readable_at_once_and_continues(
 async def test_secrets_are_masked_in_stored_records_but_not_in_the_chat_response(
     database_url: str, tmp_path: Path
 ) -> None:
-    secret = f"ghp_{'a' * 30}"
+    secret = f"ghp_{'a' * 36}"
     turns = [Turn(text=f"{secret} is no password.")]
     model = ScriptedModel([Script(turns, times=2)])
     async with serving(database_url, tmp_path, model) as client:

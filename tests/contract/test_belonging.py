@@ -66,7 +66,7 @@ async def test_filter_with_an_unescaped_nul_finds_the_run(store: Store) -> None:
 
 async def test_run_is_found_by_the_mask_of_its_session_subject_or_tag(store: Store) -> None:
     run = Moments()
-    secret = "sk-proj-" + "aB3dE5gH7jK9" * 3
+    secret = "ghp_" + "aB3dE5gH7jK9" * 3
     await store.record(run.plan_started(session_id=secret, subject=secret, tags=(secret,)))
     [kept] = (await store.reader.list_runs(RunFilter(), 1, None)).items
     assert kept.subject != secret

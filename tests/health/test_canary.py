@@ -242,13 +242,13 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
     }
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 4
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
-    # No spans arrived, and this server has no keys and no prices. A spool is made only if the
-    # database is slow, and roll-ups if the test lasts for a minute.
+    # No spans arrived, no run continues another, and this server has no keys and no prices. A
+    # spool is made only if the database is slow, and roll-ups if the test lasts for a minute.
     rolled_up = {"run_group", "tool_hour"}
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {
         *("analyst", "api_key", "model_price", "sign_in"),
-        *("otel_block", "otel_session", "pending_run", "removed_record"),
+        *("otel_block", "otel_session", "pending_run", "removed_record", "run_link"),
     }
     found = [
         f"{name}: {text[max(0, at - 200) : at + 100]}"
