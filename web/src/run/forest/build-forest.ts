@@ -80,11 +80,16 @@ function newRow(record: TreeNode): RecordRow {
 
 const RANKS: Record<Kind, number> = { step: 0, thinkAct: 1, toolCall: 2, plan: 3 }
 
+/** Plans that continue the work of a call follow the plan that it opened. */
+function rank({ kind, record }: RecordRow) {
+  return 'continues' in record && record.continues ? RANKS.plan + 1 : RANKS[kind]
+}
+
 /** By kind, position and id; records without a position are last. */
 function sort(rows: RecordRow[]) {
   if (rows.length < 2) return
   rows.sort((one, other) => {
-    if (one.kind !== other.kind) return RANKS[one.kind] - RANKS[other.kind]
+    if (rank(one) !== rank(other)) return rank(one) - rank(other)
     const [left, right] = [one.record.position ?? Infinity, other.record.position ?? Infinity]
     if (left !== right) return left < right ? -1 : 1
     return one.id < other.id ? -1 : 1

@@ -50,6 +50,22 @@ test('a record that a message removes is gone, and what was below it waits', () 
   ])
 })
 
+test('a part that continues the work of a call follows the agent that the call opened', () => {
+  const continues = { rootPlanId: 'root', inferredFrom: null, isInside: false }
+  const records = readRecords(plan('root'))
+  applyChanges(
+    records,
+    changes([
+      step('step', { planId: 'root' }),
+      toolCall('call', { stepId: 'step' }),
+      plan('part', { toolCallId: 'call', position: 0, continues }),
+      plan('sub', { toolCallId: 'call' }),
+    ]),
+  )
+
+  expect(outline(buildForest(records, 'root')).slice(-2)).toEqual(['      sub', '      part'])
+})
+
 test('records that name each other as parents are cut once, whatever arrived first', () => {
   const one = toolCall('one', { parentToolCallId: 'two' })
   const two = toolCall('two', { parentToolCallId: 'one' })
