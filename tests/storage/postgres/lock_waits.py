@@ -54,8 +54,8 @@ async def _until(found: Callable[[], Awaitable[list[int]]], sessions: int) -> No
     await until(are_found)
 
 
-async def until(is_so: Callable[[], Awaitable[object]]) -> None:
-    """Return when something has come about in a database."""
-    async with asyncio.timeout(PLENTY_SECONDS):
+async def until(is_so: Callable[[], Awaitable[object]], seconds: float = PLENTY_SECONDS) -> None:
+    """Return when something has come about in a database, and raise an error after `seconds`."""
+    async with asyncio.timeout(seconds):
         while not await is_so():  # noqa: ASYNC110 - the database tells nobody
             await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from api.commands import database
 from tests.servers import start_server
-from tests.storage.postgres.lock_waits import until
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS, until
 from tests.storage.postgres.pending_runs import (
     accept,
     living,
@@ -291,7 +291,8 @@ async def test_failing_runs_do_not_stop_other_runs(
         await accept(database_url, *(small_trace() for _ in range(100)))
         await until(lambda: are_projected(1_100))
         assert await attempts_of(looping) == 2
-        await until(is_given_up)
+        # It is the turn of the ending run when the lone attempt is over.
+        await until(is_given_up, 5 * PLENTY_SECONDS)
 
     assert await attempts_of(raising)  # it waits for the lone attempt of the other one
     assert await value_of(database_url, "SELECT sum(spans) FROM otel_block") == 1_103

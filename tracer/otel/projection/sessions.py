@@ -146,6 +146,8 @@ class _Completion:
             self._roots.join(sign.role, sign.names)
             self._roots.join(Role.AGENT, sign.agent)
         self._made: dict[bytes, SlimSpan] = {}
+        self._last_ids: dict[tuple[Role, bytes], bytes] = {}
+        """The last id of a made span, by its role and the id that it would have alone."""
         self._by_name: dict[tuple[Role, Name], _Work] = {}
         self._works: dict[Role, list[_Work]] = {role: [] for role in Role}
         self._by_call_id: dict[Name, list[_Work]] = {}
@@ -232,8 +234,11 @@ class _Completion:
         span = synthetic_span(
             stated, f"{self._scope}.{role}", self._scope, (min(starts, default=0), end), facts
         )
+        # Thousands of signs may have one id, so the search goes on from the last id that was free.
+        span.span_id = self._last_ids.get((role, stated), stated)
         while span.span_id in self._parts.by_id or span.span_id in self._made:
             span.span_id = _id(role, ("again", span.span_id))
+        self._last_ids[role, stated] = span.span_id
         self._made[span.span_id] = span
         return span
 
