@@ -41,7 +41,7 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        config = h2.config.H2Configuration(header_encoding="utf-8")
+        config = h2.config.H2Configuration()  # headers are bytes
         self._state = h2.connection.H2Connection(config)
         self._state.initiate_connection()
 
@@ -75,9 +75,9 @@ class Client:
         while data := await self._reader.read(65_536):
             for event in self._state.receive_data(data):
                 if isinstance(event, h2.events.TrailersReceived | h2.events.ResponseReceived):
-                    headers: dict[str, str] = dict(event.headers or ())  # type: ignore[arg-type]
-                    if "grpc-status" in headers:
-                        return headers["grpc-status"]
+                    for name, value in event.headers or ():
+                        if name == b"grpc-status":
+                            return value.decode()
             await self._flush()
         raise ConnectionError
 

@@ -137,15 +137,14 @@ def links_of(run: LinkableRun, others: Sequence[LinkableRun], heads: Mapping[UUI
         *_by_work(run, of_session),
         *_around(run, of_session),
     ]
-    candidates = [(target, candidate) for target, candidate in found]
-    linked = [target for target, candidate in candidates if target and candidate.is_link]
-    rows = tuple(candidate for _, candidate in candidates)
+    candidates = tuple(candidate for _, candidate in found)
+    linked = [target for target, candidate in found if target and candidate.is_link]
     if not linked:
-        return Links(rows)
+        return Links(candidates)
     latest = max(linked, key=lambda target: target.order)
     end = latest.ended_at
     return Links(
-        rows,
+        candidates,
         latest.run.root_plan_id,
         heads[latest.run.root_plan_id],
         is_inside=end is None or run.started_at < end,
