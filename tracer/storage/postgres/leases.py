@@ -280,6 +280,15 @@ async def count_leases(pool: Pool) -> LeaseCounts:
     return LeaseCounts(alive, expired)
 
 
+async def _check(
+    connection: PoolConnection, terms: LeaseTerms, moment: datetime | None
+) -> datetime:
+    """Store that a server runs now, and return the time."""
+    [(now,)] = await _fetch_all(connection, CHECK, [moment, terms.lease / 2])
+    assert isinstance(now, datetime)
+    return now
+
+
 async def mark_recorders(
     pool: Pool, terms: LeaseTerms, moment: datetime | None = None
 ) -> AsyncIterator[set[UUID]]:
@@ -297,7 +306,7 @@ async def mark_recorders(
         The runs that changed, after each transaction.
     """
     async with pooled_connection(pool) as connection:
-        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease / 2])
+        now = await _check(connection, terms, moment)
     for condition in (IS_DEAD, IS_ALIVE):
         changed: set[UUID] | None = set()
         while changed is not None:
@@ -325,7 +334,7 @@ async def mark_left_runs(
         The runs that changed, after each transaction.
     """
     async with pooled_connection(pool) as connection:
-        ((now,),) = await _fetch_all(connection, CHECK, [moment, terms.lease])
+        now = await _check(connection, terms, moment)
         runs = await _fetch_all(connection, FIND_LEFT, [now, terms.span_idle, AT_ONCE])
     for project_id, run_id in runs:
         async with pooled_connection(pool) as connection, connection.transaction():
