@@ -58,6 +58,11 @@ def plain_rows(rows: lineage.TreeRows) -> TreeRows:
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """Return the tree that `build_tree` builds. Fields that a row lacks are None."""
+    return plain(built(rows, plan_id, depth))
+
+
+def built(rows: TreeRows, plan_id: str, depth: int | None = None) -> lineage.PlanNode:
+    """As `build_tree`, with nodes."""
     opener = [] if rows.opener is None else [rows.opener]
     made = lineage.TreeRows(
         _nodes(Kind.PLAN, rows.plans),
@@ -67,7 +72,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
         next(iter(_nodes(Kind.TOOL_CALL, opener)), None),
         rows.revision,
     )
-    return plain(lineage.build_tree(made, plan_id, depth))
+    return lineage.build_tree(made, plan_id, depth)
 
 
 def plain(node: Row) -> Node:

@@ -22,6 +22,7 @@ BUDGETS: dict[str, int] = {
     "tracer/client": 1_405,
     "tracer/lineage": 1_230,
     "tracer/otel": 9_520,
+    "tracer/questions": 700,
     "tracer/recorder": 1_080,
     "tracer/records": 2_460,
     "tracer/redaction": 655,
