@@ -66,7 +66,6 @@ from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import project_id_of
 from tracer.storage.postgres.rollups import RollupJob
-from tracer.storage.write_redaction import WriteRedactor
 
 DEFAULT_PORT = 8420
 DEFAULT_HOST = "127.0.0.1"
@@ -155,7 +154,7 @@ async def server_parts(
                 surroundings,
                 recorder,
                 store.reader,
-                PostgresSessions(ProjectPool(pool, project_id), redactor=WriteRedactor(redaction)),
+                PostgresSessions(ProjectPool(pool, project_id), redaction=redaction),
             ) as served_application,
         ):
             yield ServerParts(

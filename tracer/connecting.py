@@ -102,7 +102,6 @@ async def _postgres_writer(
 ) -> AsyncIterator[TraceWriter]:
     try:
         from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
-        from tracer.storage.write_redaction import WriteRedactor
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"Recording into a database needs the package {error.name!r}, which is not installed. "
@@ -110,5 +109,5 @@ async def _postgres_writer(
         ) from error
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
-        options = WriterOptions(terms=terms, redactor=WriteRedactor(redaction))
+        options = WriterOptions(terms=terms, redaction=redaction)
         yield postgres_writer(ProjectPool(pool), options).for_recorder()

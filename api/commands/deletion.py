@@ -17,7 +17,7 @@ from tracer.records import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
 from tracer.storage.postgres.projects import SettingsOfProject
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.storage.write_redaction import stored_subject
 from tracer.store import Erasure
 
 
@@ -176,7 +176,7 @@ def erase(
 
 def _stored(user: str | None, settings: Settings) -> str | None:
     """Return a user as the field `subject` stores it."""
-    return WriteRedactor(settings.redaction).subject(user) if user else None
+    return stored_subject(user, settings.redaction) if user else None
 
 
 def _print_foreseen(runs: list[UUID], unprojected: list[UUID], as_json: bool) -> None:

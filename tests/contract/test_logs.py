@@ -11,11 +11,12 @@ from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tests.stored import read_logs, read_spans
 from tracer.errors import RecordNotFound
+from tracer.otel.otlp import redacted_traces
 from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import logs_of, root_plan_id, session_run_id
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import TraceSpans
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import Redaction
 from tracer.store import RunFilter, WriteAnswer
 
 RUN = root_plan_id(bytes.fromhex(TRACE_ID))
@@ -97,7 +98,7 @@ async def test_secrets_in_log_records_are_masked(store: Store) -> None:
 
 def test_payloads_of_log_records_are_removed_under_the_drop_policy() -> None:
     sent = logs_as_traces(made_log("asked", 1, body="How are you?", prompt="Hi", tool_name="Bash"))
-    [kept] = WriteRedactor().traces(sent, PayloadPolicy.DROP)
+    [kept] = redacted_traces(sent, Redaction(), PayloadPolicy.DROP)
     [found] = logs_of([kept.message])
     assert "How" not in repr(found)
     assert found.attributes["prompt"] != "Hi"

@@ -32,8 +32,8 @@ from tracer.lineage.tree import UNSTORED
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.spans import Span
+from tracer.redaction import Redaction
 from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
-from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import RunFilter
 
 ONE_RUN = "pydantic-ai-default-single"
@@ -54,7 +54,7 @@ async def test_requests_of_every_capture_are_projected_as_all_spans_of_a_trace_a
     store = new_postgres_store()
     await store.record_spans(*_requests(name))
     by_trace: dict[UUID, list[Span]] = {}
-    for span in redacted_spans(WriteRedactor(), spans_of(name)):
+    for span in redacted_spans(Redaction(), spans_of(name)):
         by_trace.setdefault(_run_of(span), []).append(span)
     for run_id, spans in by_trace.items():
         found = await read_tree(store.reader, run_id, Payloads.FULL)

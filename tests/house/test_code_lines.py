@@ -25,7 +25,7 @@ BUDGETS: dict[str, int] = {
     "tracer/questions": 700,
     "tracer/recorder": 1_080,
     "tracer/records": 2_460,
-    "tracer/redaction": 655,
+    "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/storage": 9_350,
     "tracer/tools": 4_680,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracer.otel.otlp import Decoded
+from tracer.otel.otlp import Decoded, redacted_traces
 from tracer.otel.otlp.blocks import sent_spans, traces_of
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span, TraceSpans
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import Redaction
 
 
 def spans_in(decoded: Decoded) -> list[Span]:
@@ -23,7 +23,7 @@ def spans_of_traces(traces: Iterable[TraceSpans]) -> list[Span]:
 
 
 def redacted_spans(
-    redactor: WriteRedactor, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
+    redaction: Redaction, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
 ) -> list[Span]:
     """Return spans as a store keeps them, grouped by trace."""
-    return spans_of_traces(redactor.traces(traces_of(spans), policy))
+    return spans_of_traces(redacted_traces(traces_of(spans), redaction, policy))

@@ -13,20 +13,20 @@ from tests.otel.canary_spans import field_paths, name_of, request_with
 from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import make_span, spans_from
 from tests.otel.wire import bytes_field
-from tracer.otel.otlp import decode_json, decode_protobuf
+from tracer.otel.otlp import decode_json, decode_protobuf, redacted_traces
 from tracer.otel.otlp.blocks import sent_spans, traces_of
 from tracer.otel.otlp.spans import encode_json
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import Redaction
 
-REDACTOR = WriteRedactor()
+REDACTION = Redaction()
 FIELD_PATHS = list(field_paths())
 
 
 def admitted(spans: list[Span]) -> list[Span]:
     """Return the spans as a store keeps them."""
-    stored = redacted_spans(REDACTOR, spans)
+    stored = redacted_spans(REDACTION, spans)
     assert [span.key for span in stored] == [span.key for span in spans]
     return stored
 
@@ -109,7 +109,7 @@ def test_unknown_fields_of_spans_are_not_stored() -> None:
     [received] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
     assert found_in(received.body) != []  # the canary was sent
 
-    stored = {policy: redacted_spans(REDACTOR, [received], policy) for policy in PayloadPolicy}
+    stored = {policy: redacted_spans(REDACTION, [received], policy) for policy in PayloadPolicy}
     assert [policy for policy in PayloadPolicy if stored[policy] != [span]] == []
 
 
@@ -118,7 +118,7 @@ def test_a_message_without_secrets_is_stored_byte_for_byte() -> None:
     [trace] = traces_of(spans_from(make_span(1, "a span", {"n": 5, "id": 2**60, "ratio": 2.0**60})))
     message = trace.message + bytes_field(1, unknown) + unknown
 
-    [stored] = REDACTOR.traces([replace(trace, message=message)])
+    [stored] = redacted_traces([replace(trace, message=message)], REDACTION)
 
     assert stored.message is message
 
@@ -149,7 +149,7 @@ def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
         trace.message + bytes_field(1, bytes_field(2, unknown)),
     ):
         assert found_in(message) != []
-        [stored] = REDACTOR.traces([replace(trace, message=message)])
+        [stored] = redacted_traces([replace(trace, message=message)], REDACTION)
         assert list(sent_spans(stored.message)) == list(sent_spans(trace.message))
         kept += found_in(stored.message)
     assert kept == []
@@ -163,7 +163,7 @@ def test_secret_in_an_overwritten_field_value_is_not_stored() -> None:
     span += bytes_field(9, bytes_field(1, b"note") + value)
     message = bytes_field(1, bytes_field(2, bytes_field(2, span)))
     assert text in message
-    [stored] = REDACTOR.traces(decode_protobuf(message).traces)
+    [stored] = redacted_traces(decode_protobuf(message).traces, REDACTION)
     assert text not in stored.message
 
 
@@ -190,7 +190,7 @@ def test_card_number_in_a_padded_varint_is_redacted() -> None:
     decoded = decode_protobuf(bytes_field(1, bytes_field(2, bytes_field(2, span))))
     assert spans_in(decoded)[0].attributes == {"card_number": CARD}
 
-    [stored] = spans_of_traces(REDACTOR.traces(decoded.traces))
+    [stored] = spans_of_traces(redacted_traces(decoded.traces, REDACTION))
 
     assert stored.attributes == {"card_number": "[masked: card_number]"}
 

@@ -22,6 +22,7 @@ from tracer.otel.otlp import (
     decode_logs_json,
     decode_logs_protobuf,
     decode_protobuf,
+    redacted_traces,
 )
 from tracer.otel.otlp.blocks import (
     blocks_with,
@@ -35,7 +36,7 @@ from tracer.otel.otlp.blocks import (
 from tracer.otel.otlp.spans import encode_json, encode_protobuf, logs_of, session_run_id
 from tracer.otel.projection import project_run
 from tracer.records.spans import LogRecord
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import Redaction
 
 OTHER = "1af7651916cd43dd8448eb211c80319c"
 NO_TRACE = "00" * 16
@@ -204,7 +205,7 @@ def test_secrets_at_any_place_of_a_log_record_are_masked() -> None:
     more.body.kvlist_value.values.add(key="password").value.int_value = 12345678
     decoded = decode_logs_protobuf(request.SerializeToString())
 
-    [stored] = WriteRedactor().traces(decoded.traces)
+    [stored] = redacted_traces(decoded.traces, Redaction())
 
     assert SECRET.encode() not in stored.message
     records = logs_of([stored.message])
@@ -227,6 +228,6 @@ def test_random_log_requests_raise_only_documented_errors(data: bytes, seed: int
         decoded = decode_logs_protobuf(bytes(body))
     except UndecodableTraces:
         return
-    for trace in WriteRedactor().traces(decoded.traces):
+    for trace in redacted_traces(decoded.traces, Redaction()):
         assert len(logs_of([trace.message])) <= trace.count
         project_run([trace.message])

@@ -29,7 +29,6 @@ from tracer.storage.memory import recording_in_memory
 from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
 from tracer.storage.postgres.projects import SettingsOfProject
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import TraceReader
 
 LONG = json.dumps({"password": "hunter2", "text": "é" * 5000}, ensure_ascii=False)
@@ -147,12 +146,12 @@ def test_truncation_never_splits_a_redaction_marker() -> None:
 
 def test_spans_are_stored_by_the_policy_of_the_project() -> None:
     spans = spans_of_events(canary_events())
-    redactor = WriteRedactor()
+    redaction = Redaction()
     with_dropped_payloads, failures = [], []
     for policy in PayloadPolicy:
-        stored = redacted_spans(redactor, spans, policy)
+        stored = redacted_spans(redaction, spans, policy)
         body = b"".join(span.body for span in stored)
-        if redacted_spans(redactor, stored, policy) != stored:
+        if redacted_spans(redaction, stored, policy) != stored:
             failures.append(f"{policy}: admitting the admitted spans changes them")
         if [span.key for span in stored] != [span.key for span in spans]:
             failures.append(f"{policy}: the ids of the spans changed")
@@ -187,7 +186,8 @@ async def test_redaction_can_be_turned_off(database_url: str) -> None:
     events = canary_events()
     assert EVERYTHING in [event.arguments for event in events if isinstance(event, ToolCallStarted)]
     async with open_pool(database_url) as pool:
-        redactor = WriteRedactor(Redaction.off())
-        await postgres_writer(ProjectPool(pool), WriterOptions(redactor=redactor)).write(events)
+        await postgres_writer(ProjectPool(pool), WriterOptions(redaction=Redaction.off())).write(
+            events
+        )
         call = await call_in(PostgresReader(ProjectPool(pool)), events)
     assert call.arguments == EVERYTHING

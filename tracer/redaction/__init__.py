@@ -10,14 +10,14 @@ Public modules:
 """
 
 from tracer.redaction.redactor import Redaction, standard_redaction
-from tracer.redaction.rules import SecretKeys, ValuePattern, configured_keys, configured_patterns
+from tracer.redaction.rules import LinearRegex, SecretKeys, configured_keys, configured_patterns
 from tracer.redaction.values import ANY_VALUE
 
 __all__ = [
     "ANY_VALUE",
+    "LinearRegex",
     "Redaction",
     "SecretKeys",
-    "ValuePattern",
     "configured_keys",
     "configured_patterns",
     "standard_redaction",

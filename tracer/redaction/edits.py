@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -30,18 +31,14 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
     return "".join(parts)
 
 
-def masks_in(text: str) -> list[tuple[int, int]]:
-    """Return the positions of the masks that a text already contains."""
-    return [match.span() for match in A_MASK.finditer(text)] if MASK in text else []
-
-
 def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
     """Return edits sorted by position, with overlapping edits merged.
 
     Masks that `text` already contains stay whole: an edit inside one is dropped, and an edit that
     overlaps one is extended to cover it.
     """
-    masks = [Edit(start, end, text[start:end]) for start, end in masks_in(text)]
+    found = A_MASK.finditer(text) if MASK in text else ()
+    masks = [Edit(*match.span(), match[0]) for match in found]
     result: list[Edit] = []
     for edit in sorted([*masks, *edits], key=lambda each: (each.start, -each.end)):
         if result and edit.start < result[-1].end:
@@ -71,10 +68,11 @@ class View:
         self.removed: list[int] = []
         """Positions at which an escape stands for nothing."""
         self._positions: list[int] = []
-        self._escapes: list[tuple[int, int, int]] = []
+        self.escapes: list[tuple[int, int, int]] = []
+        """The start and end of each escape in the original text, and the length of its text."""
         parts: list[str] = []
         size = position = 0
-        for match in escape.finditer(raw):
+        for match in escape.finditer(raw) if any(each in raw for each in _ESCAPES) else ():
             new = decoded(match)
             if new is None:
                 continue
@@ -83,33 +81,24 @@ class View:
             size += start - position
             position = end
             self._positions.append(size)
-            self._escapes.append((start, end, len(new)))
+            self.escapes.append((start, end, len(new)))
             if not new:
                 self.removed.append(size)
             size += len(new)
         parts.append(raw[position:])
         self.text = "".join(parts)
 
-    def start_of(self, position: int) -> int:
-        """Return where the character at a position starts in the original text."""
-        return self._character(position)[0]
-
     def original(self, edit: Edit) -> Edit:
         """Return an edit of this view as an edit of the original text."""
-        return Edit(self.start_of(edit.start), self._character(edit.end - 1)[1], edit.replacement)
+        start, end = self.span_of(edit.start)[0], self.span_of(edit.end - 1)[1]
+        return Edit(start, end, edit.replacement)
 
-    def _character(self, position: int) -> tuple[int, int]:
+    def span_of(self, position: int) -> tuple[int, int]:
+        """Return where the character at a position is in the original text."""
         at = bisect_right(self._positions, position) - 1
-        start, end, length = self._escapes[at] if at >= 0 else (0, 0, 0)
+        start, end, length = self.escapes[at] if at >= 0 else (0, 0, 0)
         after = position - (self._positions[at] if at >= 0 else 0) - length
         return (start, end) if after < 0 else (end + after, end + after + 1)
-
-
-def json_view(raw: str) -> View:
-    """Return the view of a JSON string, written in a text without its quotes as `raw`."""
-    return View(
-        raw, TEXT["json_escape"], lambda match: "x"
-    )  # only the number of characters matters
 
 
 _ESCAPES = "\\%&\x07\x1b\x9b"
@@ -126,13 +115,27 @@ def _decoded(match: re.Match[str]) -> str | None:
     return decoded[kind] if kind in decoded else _ENTITIES.get(match[kind], "'")
 
 
-def readable(text: str) -> View | None:
+def readable(text: str) -> View:
     """Return the view of a text without escapes of terminals, JSON, URLs and XML.
 
-    Returns None if the text has none. Escaped quotes and backslashes stay, because they show which
-    string a quote ends. In URLs, only letters and digits stay escaped, which nobody escapes.
+    Escaped quotes and backslashes stay, because they show which string a quote ends. In URLs, only
+    letters and digits stay escaped, which nobody escapes.
     """
-    if not any(each in text for each in _ESCAPES):
-        return None
-    view = View(text, TEXT["escape"], _decoded)
-    return None if view.text == text else view
+    return View(text, TEXT["escape"], _decoded)
+
+
+def within_json_string(raw: str, edits: list[Edit], offset: int) -> list[Edit]:
+    """Return edits of a JSON string's value as edits of the text that contains the string.
+
+    Args:
+        raw: The string as JSON, without its quotes.
+        edits: The edits of its value.
+        offset: The position of `raw` in the text.
+    """
+    if not edits:
+        return edits
+    view = View(raw, TEXT["json_escape"], lambda match: "x")  # only the number of characters counts
+    return [
+        Edit(start + offset, end + offset, json.dumps(text, ensure_ascii=False)[1:-1])
+        for start, end, text in map(view.original, edits)
+    ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import operator
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar, get_args
 
@@ -50,20 +48,17 @@ def redacted_events(
 
     If no event contains a secret and the policy keeps payloads, return `events` itself.
     """
-    if policy is PayloadPolicy.KEEP and not may_hold_secret(events, redaction):
-        return events
+    if policy is PayloadPolicy.KEEP:
+        texts = "\0".join([text for each in events for text in _texts(each)])
+        if not redaction.may_hold_secret(texts):
+            return events
     change = masking(redaction, policy)
     return [redact_event(event, change) for event in events]
 
 
-def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
-    """Return False if no event contains a secret; True if one may contain a secret."""
-    return redaction.may_hold_secret("\0".join([text for each in events for text in _texts(each)]))
-
-
 def redact_event(event: E, change: TextChange) -> E:
     """Return a copy of an event with changed texts; the event itself if nothing changes."""
-    changed: E = _changed(event, change)
+    changed: E = _changed("", event, change)
     return changed
 
 
@@ -72,37 +67,32 @@ def text_size(event: BaseModel) -> int:
     return sum(map(len, _texts(event)))
 
 
-def _texts(shape: BaseModel) -> list[str]:
+def _texts(value: BaseModel) -> list[str]:
     texts: list[str] = []
 
     def collect(_: str, text: str) -> str:
         texts.append(text)
         return text
 
-    _changed(shape, collect)
+    _changed("", value, collect)
     return texts
 
 
-def _changed(shape: Any, change: TextChange) -> Any:
-    changed = {}
-    kind: type[BaseModel] = type(shape)
-    for name in _fields(kind):
-        value = getattr(shape, name)
-        if value:  # nearly all values are strings, so they skip a call
-            new = change(name, value) if type(value) is str else _new_value(name, value, change)
-            if new is not value:
-                changed[name] = new
-    return shape.model_copy(update=changed) if changed else shape
-
-
-def _new_value(name: str, value: Any, change: TextChange) -> Any:
+def _changed(name: str, value: Any, change: TextChange) -> Any:
+    """Return a value of the field `name` with changed texts; the same value if nothing changes."""
     if isinstance(value, str):
         return change(name, value)
     if isinstance(value, tuple):
-        items = tuple(_new_value(name, item, change) for item in value)
-        is_same = all(one is other for one, other in zip(items, value, strict=True))
-        return value if is_same else items
-    return _changed(value, change)
+        items = tuple(_changed(name, item, change) for item in value)
+        return value if all(map(operator.is_, items, value)) else items
+    if not isinstance(value, BaseModel):
+        return value
+    changed = {
+        field: new
+        for field in _fields(type(value))
+        if (old := getattr(value, field)) and (new := _changed(field, old, change)) is not old
+    }
+    return value.model_copy(update=changed) if changed else value
 
 
 @cache
@@ -118,34 +108,3 @@ def _holds_text(annotation: Any) -> bool:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return bool(_fields(annotation))
     return any(_holds_text(part) for part in get_args(annotation))
-
-
-# --- Threads in which large writes are redacted, so that the event loop is not blocked.
-
-MAX_THREADS = 2
-"""More threads would use more memory but not be faster, because Python runs one at a time."""
-
-_threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tracer-redaction")
-
-Result = TypeVar("Result")
-
-
-async def in_redaction_thread(call: Callable[[], Result]) -> Result:
-    """Run `call` in one of at most `MAX_THREADS` threads, and return its result.
-
-    A thread cannot be stopped. If the caller is cancelled, this function waits until the thread has
-    ended, and then raises `CancelledError`. Raising earlier would release the request's memory
-    while the thread still uses it.
-    """
-    running = _threads.submit(call)
-    future = asyncio.wrap_future(running)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        running.cancel()  # has an effect only if no thread has taken it yet
-        while not future.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([future])
-        if not future.cancelled():
-            future.exception()  # retrieved, because asyncio logs errors that are not
-        raise

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cache
@@ -19,9 +19,9 @@ from functools import cache
 import msgspec
 
 from tracer.errors import TooManySecrets
-from tracer.records.masks import mask, not_kept, payload_mark
+from tracer.records.masks import A_MASK, MASK, mask, not_kept, payload_mark
 from tracer.redaction import rules
-from tracer.redaction.edits import Edit, apply, json_view, masks_in, readable, united
+from tracer.redaction.edits import Edit, View, apply, readable, united, within_json_string
 from tracer.redaction.values import is_harmless, secret_values
 
 MAX_WORK = 300_000
@@ -37,13 +37,6 @@ as a whole."""
 MAX_TOTAL_WORK = 3_000_000
 """The largest amount of work on all texts of one write. This much work takes a few seconds."""
 
-_TOKENS_PER_WORK = 16
-"""How many JSON tokens count as much work as one possible secret."""
-
-_MAX_NESTED = 10
-"""How many levels of JSON inside JSON strings are read as JSON. Each level doubles the backslashes
-before a quote, so at level ten a quote takes a kilobyte."""
-
 _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 """Matches a letter or digit that JSON text escapes, because it may be a character of a secret."""
 
@@ -51,7 +44,7 @@ _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9
 class Redaction:
     """A set of rules that masks secrets in texts."""
 
-    def __init__(self, keys: Iterable[str] = (), values: Iterable[rules.ValuePattern] = ()) -> None:
+    def __init__(self, keys: Iterable[str] = (), values: Iterable[rules.LinearRegex] = ()) -> None:
         """Create a redaction with the rules of the table and additional rules.
 
         Args:
@@ -60,16 +53,16 @@ class Redaction:
         """
         self.keys = rules.SecretKeys(keys)
         self.forms = rules.Forms()
-        self.own = [(each, rules.LinearRegex(each.expression)) for each in values]
-        by_form = [self.forms.starts, _ESCAPED_LETTER]
-        self.starts = rules.LinearRegex(rules.any_of([self.keys.starts, *by_form]))
-        """Matches where a secret or its key may start. A text without a match has no secret, unless
-        a configured pattern matches."""
+        self.own = list(values)
+        by_form = [A_MASK.pattern, self.forms.starts, _ESCAPED_LETTER]
+        self.starts = rules.LinearRegex(rules.any_of([*by_form, self.keys.starts]))
+        """Matches masks, and where a secret or its key may start. A text without a match has no
+        secret, unless a configured pattern matches."""
         self.form_starts = rules.LinearRegex(rules.any_of(by_form))
         """The same for texts whose keys are not examined."""
         self._is_on = True
-        self._total: list[int] | None = None
-        """How much work remains for all texts of one write; None: there is no such limit."""
+        self._remaining = math.inf
+        """How much work remains for all texts of one write."""
 
     @classmethod
     def off(cls) -> Redaction:
@@ -84,7 +77,7 @@ class Redaction:
         The methods of the copy raise `TooManySecrets` if the work exceeds `MAX_TOTAL_WORK`.
         """
         redaction = copy.copy(self)
-        redaction._total = [MAX_TOTAL_WORK]
+        redaction._remaining = MAX_TOTAL_WORK
         return redaction
 
     def may_hold_secret(self, text: str | bytes) -> bool:
@@ -129,22 +122,18 @@ class Redaction:
             redacted = ""
             all_bytes = int(mark[1]) if mark else len(text.encode("utf-8", "surrogatepass"))
             size = payload_mark(all_bytes)
-        if self._total is not None:
-            self._total[0] -= reading.work + reading.tokens // _TOKENS_PER_WORK
-            if self._total[0] < 0:
-                raise TooManySecrets
+        self._remaining -= reading.work
+        if self._remaining < 0:
+            raise TooManySecrets
         return redacted + size
 
 
 # --- Read one text.
 
-_BEGINNING = re.compile(r"""[ \t\r\n]*[\[{"]""")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 _STRING, _KEY, _NUMBER = range(1, 4)
 """The groups of the pattern `json_token`. A key is a string followed by a colon."""
-
-_NOWHERE = (sys.maxsize, sys.maxsize)
 
 
 class _TooMuchWork(Exception):
@@ -159,96 +148,81 @@ class _Reading:
         self._starts = redaction.starts if has_keys else redaction.form_starts
         self._has_keys = has_keys
         self.work = 0
-        self.tokens = 0
-
-    def _count(self, work: int = 1) -> None:
-        self.work += work
-        if self.work > MAX_WORK:
-            raise _TooMuchWork
 
     def may_hold_secret(self, text: str) -> bool:
         return bool(self._rules.own) or self._starts.is_in(text)
 
-    def edits(self, text: str, level: int = 0) -> list[Edit]:
+    def edits(self, text: str) -> list[Edit]:
         """Return the edits that mask the secrets of a text, sorted."""
         if not self.may_hold_secret(text):
             return []
-        is_read_as_json = level < _MAX_NESTED and _is_json(text)
-        return united(text, self._in_json(text, level) if is_read_as_json else self._in_text(text))
+        return united(text, self._in_json(text) if _is_json(text) else self._in_text(text))
 
-    def _add(self, edits: list[Edit], new: list[Edit]) -> tuple[int, int]:
-        """Add edits, and return the span of the last one."""
-        self._count(MASK_WORK * len(new))
-        edits += new
-        return new[-1].start, new[-1].end
+    def _add(self, edits: list[Edit], found: list[Edit]) -> tuple[int, int] | None:
+        """Add the edits for a possible secret, and return the span that they cover, if any."""
+        self.work += 1 + MASK_WORK * len(found)
+        if self.work > MAX_WORK:
+            raise _TooMuchWork
+        edits += found
+        return (found[0].start, found[-1].end) if found else None
 
     def _in_text(self, text: str) -> list[Edit]:
         view = readable(text)
-        shown = text if view is None else view.text
-        removed = [] if view is None else view.removed
         edits: list[Edit] = []
-        masks = iter([*masks_in(text), _NOWHERE])
-        hidden = next(masks)
-        skipped = (0, 0)
-        for start, end in self._starts.spans(shown):
-            self._count()
-            at = start if view is None else view.start_of(start)
-            while hidden[1] <= at:
-                hidden = next(masks)
-            if hidden[0] <= at or skipped[0] <= at < skipped[1]:
-                continue
-            found: list[Edit] = []
-            if secret := self._rules.forms.secret_at(shown, start, removed):
-                found = [Edit(*secret)]
-            elif self._has_keys:
-                start, end = _key_around(shown, start, end, removed)
-                if view is not None:
-                    # The text itself comes first: an escape may belong to the value.
-                    key = view.original(Edit(start, end, ""))
-                    if edits_of_text := secret_values(text, key.start, key.end, self._rules.keys):
-                        skipped = self._add(edits, edits_of_text)
-                        continue
-                found = secret_values(shown, start, end, self._rules.keys)
-            if found:
-                found = found if view is None else [view.original(edit) for edit in found]
-                skipped = self._add(edits, found)
-        for pattern, regex in self._rules.own:
-            for start, end in regex.spans(text):
-                self._count()
-                if pattern.is_secret is None or pattern.is_secret(text, start, end):
-                    self._add(edits, [Edit(start, end, mask(pattern.rule))])
+        hidden = (0, 0)
+        for start, end in self._starts.spans(view.text):
+            if not hidden[0] <= view.span_of(start)[0] < hidden[1]:
+                hidden = self._add(edits, self._secrets_at(text, view, start, end)) or hidden
+        for pattern in self._rules.own:
+            for start, end in pattern.spans(text):
+                self._add(edits, [Edit(start, end, mask("own_pattern"))])
         return edits
 
-    def _in_json(self, text: str, level: int) -> list[Edit]:
+    def _secrets_at(self, text: str, view: View, start: int, end: int) -> list[Edit]:
+        """Return the edits for the key or the form that begins at a position of a view."""
+        if secret := self._rules.forms.secret_at(view.text, start, view.removed):
+            return [view.original(Edit(*secret))]
+        if not self._has_keys or view.text.startswith(MASK, start):
+            return []
+        start, end = _key_around(view.text, start, end, view.removed)
+        # The text itself comes first: an escape may belong to the value.
+        key = view.original(Edit(start, end, ""))
+        found = secret_values(text, key.start, key.end, self._rules.keys)
+        if found or not view.escapes:
+            return found
+        return list(map(view.original, secret_values(view.text, start, end, self._rules.keys)))
+
+    def _in_json(self, text: str) -> list[Edit]:
         """Return the edits that mask the secrets of a JSON text.
 
         A regular expression finds the tokens and their positions, without building Python values.
-        The value of each string is examined as a text of its own, because it may contain JSON.
+        The value of each string is examined as a text of its own, because it may contain JSON. Each
+        level of JSON inside strings doubles the backslashes, so there are few levels.
         """
         edits: list[Edit] = []
         hints = iter([(0, len(text))]) if self._rules.own else self._starts.spans(text)
-        hint = next(hints, _NOWHERE)
-        skipped = (0, 0)
+        hint = next(hints, None)
+        hidden = (0, 0)
         for token in rules.TEXT["json_token"].finditer(text):
-            self.tokens += 1
             start, end = token.span()
-            while hint[1] <= start:
-                hint = next(hints, _NOWHERE)
-            if hint == _NOWHERE:
+            while hint and hint[1] <= start:
+                hint = next(hints, None)
+            if hint is None:
                 break
-            if end <= hint[0] or skipped[0] <= start < skipped[1]:
+            if end <= hint[0] or hidden[0] <= start < hidden[1]:
                 continue
+            found: list[Edit] = []
             kind = token.lastindex
             if kind == _NUMBER:
-                if self._rules.own and (found := self.edits(token[0], level)):
-                    self._add(edits, [Edit(start, end, f'"{found[0].replacement}"')])
+                if self._rules.own and (number := self.edits(token[0])):
+                    found = [Edit(start, end, f'"{number[0].replacement}"')]
             elif kind is not None:
                 raw, start = token[1], token.start(1)
                 value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
-                edits += _within_string(raw, self.edits(value, level + 1), start)
+                edits += within_json_string(raw, self.edits(value), start)
                 if self._has_keys and (kind == _KEY or len(value) <= rules.MAX_KEY_CHARACTERS):
-                    named = secret_values(text, start, token.end(1), self._rules.keys, value)
-                    skipped = self._add(edits, named) if named else skipped
+                    found = secret_values(text, start, token.end(1), self._rules.keys, value)
+            hidden = self._add(edits, found) or hidden
         return edits
 
 
@@ -268,26 +242,13 @@ def _is_json(text: str) -> bool:
 
     Returns False for JSON that nests too deeply, so that it is examined as plain text.
     """
-    if _BEGINNING.match(text) is None:
+    if text.lstrip(" \t\r\n")[:1] not in ("{", "[", '"'):
         return False
-    if "\\u" in text:  # msgspec rejects lone surrogates, which JSON allows
-        text = _SURROGATE.sub(r"\\u0020", text)
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
+    try:  # msgspec rejects lone surrogates, which JSON allows
+        msgspec.json.decode(_SURROGATE.sub(r"\\u0020", text), type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True
-
-
-def _within_string(raw: str, edits: list[Edit], offset: int) -> list[Edit]:
-    """Return edits of a JSON string's value as edits of the text that contains the string."""
-    if edits and "\\" in raw:
-        view = json_view(raw)
-        edits = [view.original(edit) for edit in edits]
-    return [
-        Edit(start + offset, end + offset, json.dumps(text, ensure_ascii=False)[1:-1])
-        for start, end, text in edits
-    ]
 
 
 @cache

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import re2  # type: ignore[import-untyped]  # google-re2 has no type hints
 
@@ -39,7 +39,10 @@ class LinearRegex:
         try:
             self._regex: Any = re2.compile(expression, options)
         except re2.error:
-            raise ValueError("not a regular expression that RE2 supports") from None
+            raise ValueError(
+                "RE2 does not support one of the regular expressions: it has no look-around and "
+                "no backreferences (https://github.com/google/re2/wiki/Syntax)"
+            ) from None
 
     def is_in(self, text: str | bytes) -> bool:
         """Return whether the expression matches anywhere in a text or in UTF-8 bytes."""
@@ -49,10 +52,6 @@ class LinearRegex:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of each match, in order. Lone surrogates never match."""
         data = text.encode("utf-8", "surrogatepass")
-        if len(data) == len(text):
-            for match in self._regex.finditer(data):
-                yield match.span()
-            return
         byte = character = 0
         for match in self._regex.finditer(data):
             positions = []
@@ -192,20 +191,6 @@ def is_boundary(text: str, position: int, removed: list[int]) -> bool:
     )
 
 
-Check = Callable[[str, int, int], bool]
-"""Returns whether the part of a text between two positions is a secret."""
-
-
-class ValuePattern(NamedTuple):
-    """A configured pattern that recognizes one kind of secret by its form."""
-
-    rule: str
-    expression: str
-    """In RE2's syntax. The whole match is masked."""
-    is_secret: Check | None = None
-    """Checks a match. None: every match is a secret."""
-
-
 class Forms:
     """Recognizes secrets by the forms of the table."""
 
@@ -241,24 +226,17 @@ def _passes_luhn(number: str) -> bool:
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
-def configured_patterns(setting: str) -> tuple[ValuePattern, ...]:
+def configured_patterns(setting: str) -> tuple[LinearRegex, ...]:
     """Return the patterns that a setting lists, separated by spaces.
 
     Raises:
         ValueError: RE2 does not support an expression, or an expression matches empty text or a
             mask.
     """
-    for expression in setting.split():
-        try:
-            regex = LinearRegex(expression)
-        except ValueError:
-            raise ValueError(
-                "RE2 does not support one of the regular expressions: it has no look-around and "
-                "no backreferences (https://github.com/google/re2/wiki/Syntax)"
-            ) from None
-        if regex.is_in("") or regex.is_in("[masked: own_pattern]"):
-            raise ValueError(
-                "one of the regular expressions matches empty text or a mask: make it match "
-                "secrets only"
-            )
-    return tuple(ValuePattern("own_pattern", expression) for expression in setting.split())
+    patterns = tuple(map(LinearRegex, setting.split()))
+    if any(each.is_in("") or each.is_in(mask("own_pattern")) for each in patterns):
+        raise ValueError(
+            "one of the regular expressions matches empty text or a mask: make it match "
+            "secrets only"
+        )
+    return patterns

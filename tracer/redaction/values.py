@@ -204,17 +204,18 @@ def _end_of_string(text: str, start: int, opening: str) -> int:
 
 def _end_of_structure(text: str, start: int, key_quote: str) -> int:
     """Return the end of the object or array that starts at `start`."""
-    slashes, open_quote, depth = len(key_quote) - 1, "", 0
-    for match in _TEXT["quotes_or_brackets"].finditer(text, start):
-        quote = match[2]
-        if quote is not None:
-            before = len(match[1] or "")
-            if before < slashes:
-                return match.start()
-            if before % (2 * slashes + 2) == slashes and quote == (open_quote or quote):
-                open_quote = "" if open_quote else quote
-        elif not open_quote and match[0] in "[]{}":
+    depth, at = 0, start
+    while match := _TEXT["quotes_or_brackets"].search(text, at):
+        at = match.end()
+        if match[2]:
+            if len(match[1]) < len(key_quote) - 1:
+                return match.start()  # the surrounding string ends
+            end = _end_of_string(text, at, match[0])
+            if not text.startswith(match[0], end):
+                return end
+            at = end + len(match[0])
+        elif match[0] in "[]{}":
             depth += 1 if match[0] in "[{" else -1
             if depth == 0:
-                return match.end()
+                return at
     return len(text)

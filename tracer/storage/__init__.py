@@ -8,5 +8,5 @@ Public modules:
 - `http`: a writer that sends to a server
 - `memory`: a recording in memory, for tests
 - `embedded`: a Postgres for one machine, installed from a wheel
-- `write_redaction`: the masking that every store does before it writes
+- `write_redaction`: how a subject is stored
 """

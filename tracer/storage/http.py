@@ -33,8 +33,7 @@ from tracer.errors import (
 )
 from tracer.records import ABANDONED, Lease, Run, Status
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json
-from tracer.redaction import Redaction
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import Redaction, standard_redaction
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
@@ -133,7 +132,7 @@ class HttpWriter:
             redaction: Masks secrets in spans; None: the standard rules. Events are masked by their
                 recorder.
         """
-        self._redactor = WriteRedactor(redaction)
+        self._redaction = redaction or standard_redaction()
         self._url = url
         self._has_key = api_key is not None
         self._client = httpx2.AsyncClient(
@@ -166,11 +165,11 @@ class HttpWriter:
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans."""
-        from tracer.otel.otlp import LOGS, SPANS, by_signal
+        from tracer.otel.otlp import LOGS, SPANS, by_signal, redacted_traces
 
         sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
         count = 0
-        for trace in self._redactor.traces(traces):
+        for trace in redacted_traces(traces, self._redaction):
             for signal, part in by_signal(trace):
                 sent[signal].append((count, part))
                 count += part.count

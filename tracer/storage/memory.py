@@ -18,7 +18,8 @@ from tracer.records.events import Event
 from tracer.records.masks import size_of
 from tracer.records.merge import RULES, merge_records, partial_records
 from tracer.records.record_classes import RECORDS
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.redaction import standard_redaction
+from tracer.redaction.events import redacted_events
 from tracer.store import AnyRecord, Erasure, Exchange, WriteAnswer
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class RecordingInMemory:
         """Create an empty recording."""
         self.events: list[Event] = []
         """The events in the order in which they were written. Secrets in them are masked."""
-        self._redactor = WriteRedactor()
 
     def trees(self) -> list[PlanNode]:
         """Return the trees of all runs, ordered by id and therefore by time."""
@@ -79,7 +79,7 @@ class RecordingInMemory:
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Keep events."""
-        self.events += self._redactor.events(events)
+        self.events += redacted_events(events, standard_redaction().of_write())
         return WriteAnswer(len(events))
 
     async def renew(self, recorder_id: UUID) -> Lease:

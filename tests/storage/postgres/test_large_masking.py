@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -12,28 +12,27 @@ from tests.sample_runs import sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
 from tracer.records.spans import TraceSpans
-from tracer.redaction import Redaction, ValuePattern
+from tracer.redaction import LinearRegex, Redaction
 from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 from tracer.storage.postgres.writer import SMALL_SIZE
-from tracer.storage.write_redaction import WriteRedactor
 
 LARGE = "ward " * SMALL_SIZE + "secret-7"
 SMALL = "ward secret-7"
 
 
-class Masker:
-    """A writer, and the ids of the threads in which it redacted."""
+class Masker(LinearRegex):
+    """A pattern, a writer that searches texts for it, and the ids of the threads that do."""
 
     def __init__(self, pool: Pool) -> None:
+        super().__init__("secret-7")
         self.threads: set[int] = set()
-        found = ValuePattern("own_pattern", "secret-7", is_secret=self._note)
         self.writer = postgres_writer(
-            ProjectPool(pool), WriterOptions(redactor=WriteRedactor(Redaction(values=[found])))
+            ProjectPool(pool), WriterOptions(redaction=Redaction(values=[self]))
         )
 
-    def _note(self, text: str, start: int, end: int) -> bool:
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
         self.threads.add(threading.get_ident())
-        return True
+        return super().spans(text)
 
 
 @pytest.fixture

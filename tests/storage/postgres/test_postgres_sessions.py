@@ -17,7 +17,6 @@ from tracer.redaction import Redaction, configured_patterns
 from tracer.storage.postgres import Pool, ProjectPool, open_pool
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.write_redaction import WriteRedactor
 
 
 def visits(number: int) -> list[StateChange]:
@@ -55,7 +54,7 @@ async def test_session_row_has_revision_and_time_of_its_change(
 
 async def test_redacting_a_secret_within_a_number_leaves_valid_state(pool: Pool) -> None:
     redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
-    sessions = PostgresSessions(ProjectPool(pool), redactor=WriteRedactor(redaction))
+    sessions = PostgresSessions(ProjectPool(pool), redaction=redaction)
     change = StateChange("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
     for _ in range(2):
         state = await sessions.change_state("s", {"at": -123456789.5}, [change])

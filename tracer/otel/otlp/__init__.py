@@ -23,7 +23,7 @@ from tracer.otel.otlp.decode import (
     decode_protobuf,
     request_of,
 )
-from tracer.otel.otlp.redact import redact_spans
+from tracer.otel.otlp.redact import redacted_traces
 
 __all__ = [
     "LOGS",
@@ -37,6 +37,6 @@ __all__ = [
     "decode_logs_json",
     "decode_logs_protobuf",
     "decode_protobuf",
-    "redact_spans",
+    "redacted_traces",
     "request_of",
 ]

@@ -6,17 +6,19 @@ Secrets are masked. Payloads are shortened or removed as the project's payload p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from google.protobuf.message import Message
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tracer.otel.otlp.spans import Envelope, StoredMessage, StoredParts, scopes_of, scopes_of_logs
-from tracer.records.masks import PayloadPolicy, mask, stored_payload
+from tracer.records.masks import PayloadPolicy, mask, payload_mark, stored_payload
+from tracer.records.spans import TraceSpans
 from tracer.redaction import ANY_VALUE, Redaction
 from tracer.text import PREVIEW_BYTES
 
@@ -27,13 +29,27 @@ _IS_PAYLOAD = re.compile(
 """Matches the keys of attributes that contain payloads, in all dialects."""
 
 
+def redacted_traces(
+    traces: Sequence[TraceSpans], redaction: Redaction, policy: PayloadPolicy = PayloadPolicy.KEEP
+) -> list[TraceSpans]:
+    """Return traces with secrets masked and payloads shortened by a project's policy.
+
+    Raises:
+        TooManySecrets: The traces contain more secrets than are masked in one write.
+    """
+    redaction = redaction.of_write()
+    return [
+        replace(trace, message=redact_spans(trace.message, redaction, policy)) for trace in traces
+    ]
+
+
 def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
     """Return a stored message with secrets masked and payloads shortened.
 
     Returns:
         The message itself if it contains no secret and the policy keeps payloads. Otherwise a new
-        message. In each changed span, log record, resource or scope, fields that OTLP does not
-        define are removed, because they cannot be masked.
+        message. In each span, log record, resource or scope that may contain a secret, fields that
+        OTLP does not define are removed, because they cannot be masked.
 
     Raises:
         google.protobuf.message.DecodeError: The message cannot be parsed.
@@ -41,34 +57,21 @@ def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) ->
     changing = _Changing(redaction, policy)
     if not changing.is_due(message):
         return message
-    data = StoredMessage.FromString(message)
-    parts = StoredParts()
-    for resource_spans, scope_spans in scopes_of(data):
-        envelope = _redact_envelope(changing, Envelope.of_messages(resource_spans, scope_spans))
-        spans = [_redact_item(changing, span) for span in scope_spans.spans]
-        parts.resource_spans.append(envelope.body(*spans))
-    for resource_logs, scope_logs in scopes_of_logs(data):
-        envelope = _redact_envelope(changing, Envelope.of_messages(resource_logs, scope_logs))
-        records = [_redact_item(changing, record) for record in scope_logs.log_records]
-        parts.resource_logs.append(envelope.body(*records))
+    data, parts = StoredMessage.FromString(message), StoredParts()
+    for scopes, field, bodies in (
+        (scopes_of(data), "spans", parts.resource_spans),
+        (scopes_of_logs(data), "log_records", parts.resource_logs),
+    ):
+        for resource, scope in scopes:
+            items = getattr(scope, field)
+            for part in (resource.resource, scope.scope, *items):
+                changing.change(part)
+            for part in (resource, scope):
+                part.schema_url = redaction.text(part.schema_url)
+            body = [item.SerializeToString(deterministic=True) for item in items]
+            bodies.append(Envelope.of_messages(resource, scope).body(*body))
     stored: bytes = parts.SerializeToString()
     return stored
-
-
-def _redact_item(changing: _Changing, item: WireSpan | WireLogRecord) -> bytes:
-    content = item.SerializeToString(deterministic=True)
-    if changing.is_due(content) and changing.is_changed_in(item):
-        return item.SerializeToString(deterministic=True)
-    return content
-
-
-def _redact_envelope(changing: _Changing, envelope: Envelope) -> Envelope:
-    body = envelope.body()
-    if changing.is_due(body):
-        alone = ResourceSpans.FromString(body)
-        if changing.is_changed_in(alone):
-            return Envelope.of_messages(alone, alone.scope_spans[0])
-    return envelope
 
 
 _WITH_IDS = (WireSpan, WireLogRecord)
@@ -81,77 +84,59 @@ class _Changing:
     def __init__(self, redaction: Redaction, policy: PayloadPolicy) -> None:
         self._redaction = redaction
         self._policy = policy
-        self._is_changed = False
 
     def is_due(self, content: bytes) -> bool:
         """Return whether a serialized part of a message must be examined."""
         return self._policy is not PayloadPolicy.KEEP or self._redaction.may_hold_secret(content)
 
-    def is_changed_in(self, part: ResourceSpans | WireSpan | WireLogRecord) -> bool:
-        """Mask and shorten the values of a part of a message. Return whether anything changed.
+    def change(self, part: Message) -> None:
+        """Mask and shorten the values of a part of a message if they may contain a secret."""
+        content = part.SerializeToString()
+        if content and self.is_due(content):
+            part.DiscardUnknownFields()
+            self._fields(part)
+            if isinstance(part, WireLogRecord):
+                self._cut("body", part.body)
 
-        Fields that the protobuf definition does not contain are removed, because they cannot be
-        masked.
-        """
-        size = part.ByteSize()
-        part.DiscardUnknownFields()
-        self._is_changed = part.ByteSize() != size
-        self._message(part)
-        if isinstance(part, WireLogRecord) and self._policy is not PayloadPolicy.KEEP:
-            self._cut("body", part.body)
-        return self._is_changed
-
-    def _message(self, message: Any) -> None:
+    def _fields(self, message: Any) -> None:
         """Mask the values of all fields of a message, including nested messages."""
+        text = self._redaction.text
         for field, value in message.ListFields():
             if field.message_type is not None:
                 for part in value if field.is_repeated else [value]:
-                    self._pair(part) if isinstance(part, KeyValue) else self._message(part)
+                    self._pair(part) if isinstance(part, KeyValue) else self._fields(part)
             elif field.is_repeated and field.type == field.TYPE_STRING:
-                for index, part in enumerate(value):
-                    value[index] = self._changed(part, self._redaction.text)
+                value[:] = map(text, value)
             elif field.type == field.TYPE_STRING:
                 by_form = field.name == "trace_state"
-                masked = self._redaction.value if by_form else self._redaction.text
-                self._text(message, field.name, masked)
+                setattr(message, field.name, (self._redaction.value if by_form else text)(value))
             elif field.type == field.TYPE_BYTES and not isinstance(message, _WITH_IDS):
                 with suppress(UnicodeDecodeError):
-                    text = self._changed(value.decode(), self._redaction.text)
-                    setattr(message, field.name, text.encode())
+                    setattr(message, field.name, text(value.decode()).encode())
             elif field.name in ("int_value", "double_value"):
                 number = _text_of(message)
-                if (masked_number := self._changed(number, self._redaction.value)) != number:
-                    message.string_value = masked_number
+                if (masked := self._redaction.value(number)) != number:
+                    message.string_value = masked
 
     def _pair(self, pair: KeyValue) -> None:
         rule = self._redaction.rule_of(pair.key, _text_of(pair.value))
         if rule is None:
-            self._message(pair.value)
+            self._fields(pair.value)
         else:
             pair.value.string_value = mask(rule)
-            self._is_changed = True
-        self._text(pair, "key", self._redaction.value)
-        if self._policy is not PayloadPolicy.KEEP:
-            self._cut(pair.key, pair.value)
+        pair.key = self._redaction.value(pair.key)
+        self._cut(pair.key, pair.value)
 
     def _cut(self, key: str, value: AnyValue) -> None:
-        if _IS_PAYLOAD.search(key):
-            if value.WhichOneof("value") in ("array_value", "kvlist_value", "bytes_value"):
-                size = value.ByteSize()
-                if self._policy is PayloadPolicy.DROP or size > PREVIEW_BYTES:
-                    value.string_value = f"[masked: payload of {size} bytes]"
-                    self._is_changed = True
-            else:
-                self._text(value, "string_value", lambda text: stored_payload(text, self._policy))
-
-    def _text(self, message: Any, field: str, masked: Callable[[str], str]) -> None:
-        if text := getattr(message, field):
-            setattr(message, field, self._changed(text, masked))
-
-    def _changed(self, text: str, masked: Callable[[str], str]) -> str:
-        new = masked(text)
-        self._is_changed |= new != text
-        return new
+        if self._policy is PayloadPolicy.KEEP or not _IS_PAYLOAD.search(key):
+            return
+        kind, size = value.WhichOneof("value"), value.ByteSize()
+        if kind == "string_value":
+            value.string_value = stored_payload(value.string_value, self._policy)
+        elif kind in ("array_value", "kvlist_value", "bytes_value") and (
+            self._policy is PayloadPolicy.DROP or size > PREVIEW_BYTES
+        ):
+            value.string_value = payload_mark(size)
 
 
 def _text_of(value: AnyValue) -> str:

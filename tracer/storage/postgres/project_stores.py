@@ -24,7 +24,7 @@ from tracer.records.sessions import (
     state_text,
     stored_session_id,
 )
-from tracer.redaction import Redaction
+from tracer.redaction import Redaction, standard_redaction
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.pool import Pool, store_errors
@@ -34,7 +34,6 @@ from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import HOW_TO_CORRECT, ProjectPool, in_project
 from tracer.storage.postgres.watch import Notify, RunWatch, notifications
 from tracer.storage.postgres.writer import OnCommit, WriterOptions, postgres_writer
-from tracer.storage.write_redaction import WriteRedactor
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 # --- Session states in Postgres: one row each, which is locked while it is changed.
@@ -72,11 +71,11 @@ class PostgresSessions:
         self,
         project: ProjectPool,
         clock: Clock = utc_now,
-        redactor: WriteRedactor | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         self._project = project
         self._clock = clock
-        self._redactor = redactor or WriteRedactor()
+        self._redaction = redaction or standard_redaction()
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
         """Return a session's state."""
@@ -90,14 +89,14 @@ class PostgresSessions:
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state."""
-        first = self._redactor.state(state_text(initial))
+        first = self._redaction.text(state_text(initial))
         values = self._values(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_CREATE_OR_LOCK, values)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
-                state_json = self._redactor.state(state_text(state))
+                state_json = self._redaction.text(state_text(state))
                 await connection.execute(_STORE, values | {"state": state_json})
         return state_from(state_json)
 
@@ -106,7 +105,7 @@ class PostgresSessions:
     ) -> list[UUID]:
         """Append a run to a session."""
         values = self._values(session_id) | {
-            "state": self._redactor.state(state_text(initial)),
+            "state": self._redaction.text(state_text(initial)),
             "now": self._clock(),
             "run": root_plan_id,
             "earlier": MAX_SESSION_RUNS - 1,
@@ -118,8 +117,11 @@ class PostgresSessions:
         return list(runs[:-1])
 
     def _values(self, session_id: str) -> dict[str, Any]:
-        session = self._redactor.conversation(stored_session_id(session_id))
-        return {"project_id": self._project.project_id, "session": session}
+        # Only the session id in the key is masked. If the digest of the caller were masked too,
+        # different callers with secret session ids would share a conversation.
+        session, at, caller = stored_session_id(session_id).rpartition("@")
+        masked = self._redaction.value(session or caller) + at + caller * bool(at)
+        return {"project_id": self._project.project_id, "session": masked}
 
 
 # --- The stores of the projects, each created when it is first needed.
@@ -273,7 +275,7 @@ class ProjectStores:
             terms=self._terms,
             notify=self.notify,
             on_commit=self._on_commit,
-            redactor=WriteRedactor(self._redaction),
+            redaction=self._redaction,
             settings=settings,
             prices=prices,
             settle=Reprojection(project).settle,

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,14 +19,15 @@ from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
+from tracer.otel.otlp import redacted_traces
 from tracer.otel.otlp.blocks import block_key, pack_block, single_spans, unpack_block
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records import DEFAULT_TERMS, Lease, LeaseTerms, Run
 from tracer.records.events import Event
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import TraceSpans
-from tracer.redaction import Redaction
-from tracer.redaction.events import in_redaction_thread, text_size
+from tracer.redaction import Redaction, standard_redaction
+from tracer.redaction.events import redacted_events, text_size
 from tracer.storage.postgres.citus import by_shard, write_parts
 from tracer.storage.postgres.deletion import PostgresDeletion, Settle
 from tracer.storage.postgres.event_rows import EventRows
@@ -51,7 +53,7 @@ from tracer.storage.postgres.session import (
 from tracer.storage.postgres.spans import ADD_PENDING, LOCK_RUNS
 from tracer.storage.postgres.tables import RUN_NOT_DELETED
 from tracer.storage.postgres.watch import NOTIFY_NOBODY, Notify
-from tracer.storage.write_redaction import WriteRedactor
+from tracer.storage.write_redaction import stored_subject
 from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS, Erasure, Refusal, WriteAnswer
 
 # --- Group commit: writes that wait at the same time share one transaction.
@@ -611,6 +613,10 @@ Written = TypeVar("Written")
 SMALL_SIZE = 16 * 2**10
 """Texts with fewer characters are redacted in the event loop, which is faster than a thread."""
 
+_redaction_threads = ThreadPoolExecutor(2, thread_name_prefix="tracer-redaction")
+"""More threads would use more memory but not be faster, because Python runs one at a time. The work
+of a caller that is cancelled runs to its end, so at most two requests are redacted for nobody."""
+
 WRITE_SECONDS = 20.0
 """How many seconds a write may wait, so that a client gets a 503 before it gives up."""
 
@@ -623,34 +629,29 @@ class ProjectRedaction:
     """Redacts events and spans by a project's policy for payloads."""
 
     settings: SettingsOfProject
-    events: WriteRedactor
-    spans: WriteRedactor
+    events: Redaction
+    spans: Redaction
 
-    async def redact_events(self, events: Sequence[Event], seconds: float) -> list[Event]:
+    async def redact_events(self, events: Sequence[Event], seconds: float) -> Sequence[Event]:
         """Redact events. Wait at most `seconds` for the policy."""
-        return await self._redacted(
-            self.events.events, events, sum(map(text_size, events)), seconds
-        )
+        redact = partial(redacted_events, events, self.events.of_write())
+        return await self._redacted(redact, sum(map(text_size, events)), seconds)
 
     async def redact_traces(self, traces: Sequence[TraceSpans], seconds: float) -> list[TraceSpans]:
         """Redact spans. Wait at most `seconds` for the policy."""
-        size = sum(len(trace.message) for trace in traces)
-        return await self._redacted(self.spans.traces, traces, size, seconds)
+        redact = partial(redacted_traces, traces, self.spans)
+        return await self._redacted(redact, sum(len(trace.message) for trace in traces), seconds)
 
     async def _redacted(
-        self,
-        redact: Callable[[Sequence[Written], PayloadPolicy], list[Written]],
-        items: Sequence[Written],
-        size: int,
-        seconds: float,
-    ) -> list[Written]:
+        self, redact: Callable[[PayloadPolicy], Written], size: int, seconds: float
+    ) -> Written:
         # Only the policy has a time limit. The duration of redaction depends on the items alone, so
         # a client that sent them again would fail again.
         async with asyncio.timeout(seconds):
             policy = (await self.settings.known()).payloads
         if size < SMALL_SIZE:
-            return redact(items, policy)
-        return await in_redaction_thread(partial(redact, items, policy))
+            return redact(policy)
+        return await asyncio.get_running_loop().run_in_executor(_redaction_threads, redact, policy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -673,7 +674,7 @@ class PostgresWriter:
 
         It differs from this writer only in that it does not redact events again.
         """
-        unmasked = replace(self.redaction, events=WriteRedactor(Redaction.off()))
+        unmasked = replace(self.redaction, events=Redaction.off())
         return replace(self, redaction=unmasked)
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
@@ -700,7 +701,7 @@ class PostgresWriter:
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject."""
-        stored = self.redaction.spans.subject(subject)
+        stored = stored_subject(subject, self.redaction.spans)
         return await self.deletion.erase_subject(stored, self.settle)
 
     async def renew(self, recorder_id: UUID) -> Lease:
@@ -735,7 +736,7 @@ class WriterOptions:
     """Receives the runs that were written, and those whose new spans must be projected."""
     on_commit: OnCommit = lambda _written, _seconds: None
     """Called after each batch of writes."""
-    redactor: WriteRedactor | None = None
+    redaction: Redaction | None = None
     """Masks secrets; None: with the standard rules."""
     settings: SettingsOfProject | None = None
     """The project's settings; None: they are read from the database."""
@@ -759,7 +760,7 @@ def postgres_writer(
 ) -> PostgresWriter:
     """Create a writer of a project with its parts."""
     clock, on_commit, notify = options.clock, options.on_commit, options.notify
-    redactor = options.redactor or WriteRedactor()
+    redaction = options.redaction or standard_redaction()
     leases = PostgresLeases(project, options.terms, options.lease_clock)
     prices = options.prices or ModelPrices(project)
     rows = EventRows(project, leases.heartbeats, prices.known)
@@ -776,7 +777,9 @@ def postgres_writer(
         leases=leases,
         deletion=PostgresDeletion(project, notify.written, clock),
         redaction=ProjectRedaction(
-            settings=options.settings or SettingsOfProject(project), events=redactor, spans=redactor
+            settings=options.settings or SettingsOfProject(project),
+            events=redaction,
+            spans=redaction,
         ),
         notify=notify,
         settle=options.settle,
