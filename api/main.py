@@ -65,7 +65,6 @@ from tracer.storage.postgres.migrate import head as schema_head
 from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import project_id_of
-from tracer.storage.postgres.rollups import RollupJob
 
 DEFAULT_PORT = 8420
 DEFAULT_HOST = "127.0.0.1"
@@ -144,7 +143,6 @@ async def server_parts(
             Backlog(pool, settings.backlog_bytes) as backlog,
             Reaper(pool, terms, stores.notify.written),
             Pruner(pool, stores.notify.written),
-            RollupJob(pool),
             SpanPacker(pool),
             Reprojector(pool),
             recorder,

@@ -253,6 +253,10 @@ class BacklogFigures(Protocol):
     def lag(self) -> float:
         """For how many seconds the oldest run with such spans has been due."""
 
+    @property
+    def to_link(self) -> int:
+        """How many runs have changed since their links to other runs were derived."""
+
 
 class Backlog(Protocol):
     """Measures the accepted spans that are not projected yet."""

@@ -7,7 +7,6 @@ asked once more, with the plans of its statements logged: no big table may be re
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,7 +27,8 @@ from benchmarks.other_forms import exporters
 from benchmarks.surroundings import Bench, milliseconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.storage.postgres import ProjectPool, open_pool
+from tracer.records import DEFAULT_PROJECT_ID
+from tracer.storage.postgres import connection_options, sync_connection
 from tracer.storage.postgres.rollups import roll_up
 
 FEW = 50_000
@@ -65,11 +65,11 @@ def measured(bench: Bench) -> Iterator[Figure]:
     with bench.database() as few, bench.database() as many:
         grow(few, FEW, lambda _: None)
         grow(many, tool_calls, bench.say)
-        asyncio.run(_summed_up(few))
+        _summed_up(few)
         bench.say("hours are summed up")
         yield Figure(
             name="calls summed up",
-            value=tool_calls / asyncio.run(_summed_up(many)),
+            value=tool_calls / _summed_up(many),
             unit="calls/s",
         )
         with bench.server(few) as small, bench.server(many) as large, load_process() as sender:
@@ -121,11 +121,11 @@ def measured(bench: Bench) -> Iterator[Figure]:
         yield from _explained(bench, few, many, endpoints)
 
 
-async def _summed_up(url: str) -> float:
-    """Sum up all hours as a server does, but without rests, and return the seconds."""
-    async with open_pool(url) as pool:
+def _summed_up(url: str) -> float:
+    """Sum up all hours as a projector does, and return the seconds."""
+    with sync_connection(connection_options(url)) as connection:
         began = perf_counter()
-        async for _ in roll_up(ProjectPool(pool)):
+        for _ in roll_up(connection, DEFAULT_PROJECT_ID):
             pass
         return perf_counter() - began
 

@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from itertools import count
+from itertools import count, islice
 from threading import Event
 from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from psycopg.errors import ReadOnlySqlTransaction
 
-from tracer.records import Kind
-from tracer.storage.postgres import Pool, ProjectPool, connection_options, sync_connection
+from tracer.records import DEFAULT_PROJECT_ID, Kind
+from tracer.storage.postgres import (
+    Pool,
+    ProjectPool,
+    connection_options,
+    rollups,
+    sync_connection,
+)
 from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.projection import PostgresProjection
 from tracer.storage.postgres.projector import Projector, Round
@@ -112,6 +118,30 @@ _PENDING = "SELECT root_plan_id FROM pending_run WHERE project_id = %s AND spans
 async def project_in(pool: Pool) -> None:
     """Project all pending runs of the database of a pool."""
     await project(DatabaseProjection(pool.kwargs))
+
+
+async def roll_up(
+    pool: Pool,
+    project_id: int = DEFAULT_PROJECT_ID,
+    *,
+    batches: int | None = None,
+    runs_at_once: int = 500,
+) -> int:
+    """Roll up the changed runs of a project, and return the number of computed hours.
+
+    Args:
+        pool: A pool of the database.
+        project_id: The project.
+        batches: After how many batches to stop; None: after the last one.
+        runs_at_once: The most runs of a batch.
+    """
+
+    def roll_up() -> int:
+        with sync_connection(pool.options) as connection:
+            passing = rollups.roll_up(connection, project_id, runs_at_once)
+            return sum(islice(passing, batches))
+
+    return await asyncio.to_thread(roll_up)
 
 
 class DatabaseProjection:

@@ -159,6 +159,11 @@ async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Met
             "How long the oldest run with such spans was overdue then.",
             parts.backlog.figures.lag,
         )
+        yield Gauge(
+            "tracer_runs_to_link",
+            "Runs that changed after their links to other runs were derived, at that time.",
+            parts.backlog.figures.to_link,
+        )
     if projectors is not None:
         yield Gauge("tracer_projectors", "Connected projectors of all servers.", projectors)
     if leases is not None:

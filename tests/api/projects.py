@@ -21,7 +21,7 @@ from api.openapi import openapi_document
 from api.parts import Parts
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
-from tests.projecting import project_in, projecting
+from tests.projecting import project_in, projecting, roll_up
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder import Recorder, Spool
@@ -44,7 +44,6 @@ from tracer.storage.postgres.keys import Authenticator
 from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import ensure_project
-from tracer.storage.postgres.rollups import roll_up
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
 """What a sample run says; each becomes a canary."""
@@ -199,8 +198,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     writer = postgres_writer(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
-    async for _ in roll_up(ProjectPool(pool, project_id)):
-        pass
+    await roll_up(pool, project_id)
     trace = spans_from(make_span(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
     named = made_log("asked", 1, conversation__id="c-1", prompt=canary)
     logs = logs_as_traces(named, scope="codex_otel")

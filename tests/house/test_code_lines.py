@@ -27,7 +27,7 @@ BUDGETS: dict[str, int] = {
     "tracer/records": 2_460,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
-    "tracer/storage": 9_350,
+    "tracer/storage": 9_400,
     "tracer/tools": 4_680,
 }
 NO_CODE = (

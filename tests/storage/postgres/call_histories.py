@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, make_span, spans_from, tool
-from tests.projecting import project_in
+from tests.projecting import project_in, roll_up
 from tests.reaping import expire_leases
 from tests.storage.postgres.deletions import rows
 from tracer.clock import utc_now
@@ -34,7 +34,6 @@ from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_w
 from tracer.storage.postgres.deletion import PostgresDeletion
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.rollups import roll_up
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)
@@ -243,9 +242,7 @@ class CallHistory:
                 moment = utc_now() + timedelta(days=what.days)
                 await expire_leases(self._pool, moment)
             case RolledUp():
-                async with aclosing(roll_up(self.project, runs_at_once=1)) as batches:
-                    for _ in range(what.batches):
-                        await anext(batches, None)
+                await self._roll_up(batches=what.batches, runs_at_once=1)
             case Looked():
                 until = None if what.until is None else ago(what.until)
                 since = None if what.since is None else ago(what.since)
@@ -253,8 +250,7 @@ class CallHistory:
 
     async def run_once(self, within: TimeRange) -> None:
         """Roll up, and compare the statistics with a fresh count of the calls."""
-        async for _ in roll_up(self.project):
-            pass
+        await self._roll_up()
         found = await self.read(within)
         query = "SELECT summed_at FROM project WHERE project_id = %s"
         [(summed_at,)] = await rows(self._pool, query, self.project.project_id)
@@ -276,6 +272,9 @@ class CallHistory:
                 assert percentile is None or (longest is not None and percentile <= longest)
             assert other.latest_failed == history.latest_failed
             assert other.latest_abandoned == history.latest_abandoned
+
+    async def _roll_up(self, **options: int) -> None:
+        await roll_up(self._pool, self.project.project_id, **options)
 
     async def read(self, within: TimeRange) -> tuple[ToolStatsPage, dict[str, ToolHistory]]:
         """Return the statistics of all tools, and the history of each."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from psycopg import AsyncConnection
 
-from tests.projecting import project_in
+from tests.projecting import DatabaseProjection, project_in
 from tests.storage.postgres.pending_runs import accept, small_trace
 from tracer.clock import utc_now
 from tracer.errors import StoreUnavailable, TooBusy
@@ -43,8 +43,11 @@ async def test_spans_above_the_limit_are_rejected_until_they_are_projected(
     assert not is_rejected(fitting)
     await project_in(pool)
     await full.run_once()
-    assert full.figures == BacklogFigures(0, 0.0)
+    assert full.figures == BacklogFigures(0, 0.0, to_link=2)
     assert not is_rejected(full)
+    await DatabaseProjection(pool.kwargs).link()
+    await full.run_once()
+    assert full.figures.to_link == 0
 
 
 async def test_unreachable_database_leaves_the_last_figures() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.otel.made_traces import make_span, spans_from
-from tests.projecting import DatabaseProjection
+from tests.projecting import DatabaseProjection, roll_up
 from tests.storage.postgres.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
 from tests.storage.postgres.stored_spans import (
     LONG_AGO,
@@ -37,7 +37,6 @@ from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, deletion
 from tracer.storage.postgres.deletion import PostgresDeletion
 from tracer.storage.postgres.project_stores import PostgresSessions
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.rollups import roll_up
 from tracer.storage.postgres.session import in_project
 from tracer.storage.postgres.tables import TABLES
 from tracer.store import Erasure, RunFilter, ToolCallFilter
@@ -62,8 +61,7 @@ async def test_deleted_run_has_no_rows_in_any_table(pool: Pool, max_rows: int) -
         new_id(),
     )
     await rows(pool, "INSERT INTO otel_session VALUES (1, %s, %s) RETURNING 1", of_spans, new_id())
-    async for _ in roll_up(ProjectPool(pool)):
-        pass
+    await roll_up(pool)
     before = await left_of(pool, [run.root, of_spans])
     assert all(before.values()), f"a table with nothing of the runs: {before}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from tests.contract.moments import Moments
 from tests.otel.made_traces import agent, tool
 from tests.profiles import scaled
+from tests.projecting import roll_up
 from tests.storage.postgres.call_histories import (
     NOW,
     CallHistory,
@@ -26,23 +27,26 @@ from tests.storage.postgres.call_histories import (
     happenings,
 )
 from tests.storage.postgres.deletions import rows
-from tests.storage.postgres.lock_waits import until, until_waiting
+from tests.storage.postgres.lock_waits import until_waiting
 from tracer.clock import utc_now
-from tracer.records import new_id
+from tracer.records import DEFAULT_PROJECT_ID, new_id
 from tracer.records.events import Event
 from tracer.records.pages import TimeRange
-from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer
+from tracer.storage.postgres import (
+    Pool,
+    PostgresWriter,
+    ProjectPool,
+    postgres_writer,
+    rollups,
+    sync_connection,
+)
+from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.rollups import RollupJob, roll_up
+from tracer.storage.postgres.rollups import Sums
 
 EVER = TimeRange()
 BEGAN = utc_now()
-
-
-async def rolled_up(pool: Pool) -> int:
-    """Run a whole pass, and return the number of hours that were computed."""
-    return sum([hours async for hours in roll_up(ProjectPool(pool))])
 
 
 async def record_call(writer: PostgresWriter, run: Moments, days: float = 10) -> None:
@@ -119,7 +123,7 @@ async def test_rolled_up_hours_are_combined_with_live_counts(
     await record_call(writer, Moments())
     assert await calls(reader) == 1  # before the first pass
     [(before,)] = await rows(pool, "SELECT now()")
-    await rolled_up(pool)
+    await roll_up(pool)
     as_of = (await reader.read_tool_stats(EVER)).as_of
     [(after,)] = await rows(pool, "SELECT now()")
     assert as_of is not None
@@ -129,7 +133,7 @@ async def test_rolled_up_hours_are_combined_with_live_counts(
     await record_call(writer, Moments(), days=0)
 
     assert await calls(reader) == 2
-    await rolled_up(pool)
+    await roll_up(pool)
     assert await calls(reader) == 3
 
 
@@ -142,7 +146,7 @@ async def test_percentiles_of_rolled_up_calls_do_not_exceed_the_slowest_call(
         started = run.call_started(tool_call_id=call).model_copy(update={"at": begin})
         finished = run.call_finished(tool_call_id=call).model_copy(update={"at": end})
         assert (await writer.write([started, finished])).refused == []
-    await rolled_up(pool)
+    await roll_up(pool)
 
     [found] = (await reader.read_tool_stats(EVER)).items
 
@@ -155,7 +159,7 @@ async def test_deleting_a_run_subtracts_its_calls_from_the_roll_ups_immediately(
     run = Moments()
     await record_call(writer, run)
     await record_call(writer, Moments())
-    await rolled_up(pool)
+    await roll_up(pool)
     await writer.delete_run(run.root)
     assert await calls(reader) == 1
     assert await rows(pool, "SELECT FROM run_group WHERE root_plan_id = %s", run.root) == []
@@ -165,10 +169,10 @@ async def test_an_unchanged_run_is_not_rolled_up_again(pool: Pool, writer: Postg
     run = Moments()
     for days in (3, 5):
         await record_call(writer, run, days)
-    assert await rolled_up(pool) == 2
-    assert await rolled_up(pool) == 0
+    assert await roll_up(pool) == 2
+    assert await roll_up(pool) == 0
     await record_call(writer, run, 5)
-    assert await rolled_up(pool) == 1  # the other hour is the same
+    assert await roll_up(pool) == 1  # the other hour is the same
 
 
 @pytest.mark.thorough
@@ -177,15 +181,15 @@ async def test_write_during_a_roll_up_is_neither_blocked_nor_lost(
 ) -> None:
     run = Moments()
     await record_call(writer, run)
-    await rolled_up(pool)
+    await roll_up(pool)
     await record_call(writer, run)
     async with held(database_url, "tool_hour"):
-        job = asyncio.create_task(rolled_up(pool))
+        job = asyncio.create_task(roll_up(pool))
         await until_waiting(database_url, 1)  # after it has read the calls
         await record_call(writer, run)
-        assert await rolled_up(pool) == 0  # another server does not wait
+        assert await roll_up(pool) == 0  # another server does not wait
     await job
-    await rolled_up(pool)
+    await roll_up(pool)
     assert await calls(reader) == 3
 
 
@@ -196,12 +200,12 @@ async def test_roll_up_visits_a_run_again_after_its_writer_commits(
     run = Moments()
     await record_call(writer, run)
     async with held(database_url, "run"):
-        job = asyncio.create_task(rolled_up(pool))
+        job = asyncio.create_task(roll_up(pool))
         await until_waiting(database_url, 1)  # to note the revision
         writing = asyncio.create_task(record_call(writer, run))
         await until_waiting(database_url, 2)
     await asyncio.gather(job, writing)
-    await rolled_up(pool)
+    await roll_up(pool)
     assert await calls(reader) == 2
 
 
@@ -219,13 +223,13 @@ async def test_concurrent_writers_and_roll_up_jobs_count_every_call(
 
     async def roll_up_again() -> None:
         while not is_over:
-            await rolled_up(pool)
+            await roll_up(pool)
 
     jobs = [asyncio.create_task(roll_up_again()) for _ in range(2)]
     await asyncio.gather(*map(write, runs, others))
     is_over = True
     await asyncio.gather(*jobs)
-    await rolled_up(pool)
+    await roll_up(pool)
     assert await calls(reader) == 75
     assert await rows(pool, "SELECT sum(calls)::int FROM tool_hour") == [(75,)]
 
@@ -233,34 +237,61 @@ async def test_concurrent_writers_and_roll_up_jobs_count_every_call(
 async def test_roll_up_pass_ends_while_new_runs_arrive(pool: Pool, writer: PostgresWriter) -> None:
     for _ in range(3):
         await record_call(writer, Moments())
-    batches = 0
-    async for _ in roll_up(ProjectPool(pool), runs_at_once=1):
-        batches += 1
-        await record_call(writer, Moments())
+    loop, batches = asyncio.get_running_loop(), 0
+
+    def roll_up_one_by_one() -> None:
+        nonlocal batches
+        with sync_connection(pool.options) as connection:
+            for _ in rollups.roll_up(connection, DEFAULT_PROJECT_ID, 1):
+                batches += 1
+                record = record_call(writer, Moments())
+                asyncio.run_coroutine_threadsafe(record, loop).result()
+
+    await asyncio.to_thread(roll_up_one_by_one)
     assert batches == 3
 
 
-async def test_roll_up_job_covers_all_projects_and_logs_its_work(
+async def test_a_pass_covers_all_projects_and_is_not_repeated_within_a_minute(
     pool: Pool, writer: PostgresWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     ward = await ensure_project(pool, "ward")
     await record_call(writer, Moments())
     await record_call(postgres_writer(ProjectPool(pool, ward)), Moments())
-    job = RollupJob(pool)
-    await job.run_once()
+
+    def batches() -> list[bool]:
+        with sync_connection(pool.options) as connection:
+            sums = Sums(connection)
+            return [sums.add_due() for _ in range(3)]
+
+    assert await asyncio.to_thread(batches) == [True, True, False]
+
     found = await rows(pool, "SELECT project_id FROM tool_hour ORDER BY 1")
     assert found == [(1,), (ward,)]
-    assert job.hours == 2
     assert "hours_summed" in caplog.text
-
-
-@pytest.mark.thorough
-async def test_roll_up_job_runs_in_the_background(pool: Pool, writer: PostgresWriter) -> None:
     await record_call(writer, Moments())
+    assert await asyncio.to_thread(batches) == [False] * 3
 
-    async def is_done() -> bool:
-        return await rows(pool, "SELECT FROM tool_hour") != []
 
-    async with RollupJob(pool, look_seconds=0.01):
-        await until(is_done)
+async def test_one_project_that_cannot_be_rolled_up_does_not_stop_the_others(
+    pool: Pool,
+    writer: PostgresWriter,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ward = await ensure_project(pool, "ward")
+    inner = rollups.roll_up
+
+    def fail_for_first(session: SyncConnection, project_id: int) -> Iterator[int]:
+        if project_id != ward:
+            raise ValueError
+        return inner(session, project_id)
+
+    monkeypatch.setattr(rollups, "roll_up", fail_for_first)
+    await record_call(postgres_writer(ProjectPool(pool, ward)), Moments())
+
+    with sync_connection(pool.options) as connection:
+        assert await asyncio.to_thread(Sums(connection).add_due)
+
+    assert "hours_not_summed" in caplog.text
+    assert await rows(pool, "SELECT project_id FROM tool_hour") == [(ward,)]

@@ -44,6 +44,8 @@ SELECT coalesce(sum(size), 0)::bigint, coalesce(extract(epoch FROM statement_tim
     - min(greatest(due_at, since)) FILTER (WHERE spans > 0)), 0)::float8
 FROM pending_run WHERE due_at < 'infinity'"""
 
+_TO_LINK = "SELECT count(*) FROM run WHERE NOT is_linked"
+
 _DELETE_EXPIRED_SIGN_INS = "DELETE FROM sign_in WHERE expires_at <= now()"
 
 log = get_logger(__name__)
@@ -57,6 +59,8 @@ class BacklogFigures:
     """The uncompressed bytes of spans."""
     lag: float = 0.0
     """For how many seconds the oldest run with new spans has been due."""
+    to_link: int = 0
+    """How many runs have changed since their links to other runs were derived."""
 
 
 class Backlog(PeriodicJob):
@@ -98,8 +102,9 @@ class Backlog(PeriodicJob):
         """
         with store_errors():
             async with pooled_connection(self._pool) as connection:
-                [row] = await (await connection.execute(_BACKLOG.encode())).fetchall()
-        self.figures = BacklogFigures(*row)
+                [(size, lag)] = await (await connection.execute(_BACKLOG.encode())).fetchall()
+                [(to_link,)] = await (await connection.execute(_TO_LINK)).fetchall()
+        self.figures = BacklogFigures(size, lag, to_link)
         self._log_lateness()
 
     async def count_projectors(self) -> int:

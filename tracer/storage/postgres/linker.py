@@ -13,9 +13,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import psycopg
-from psycopg.errors import LockNotAvailable
-
 from tracer.lineage.links import (
     Candidate,
     LinkableCall,
@@ -25,11 +22,10 @@ from tracer.lineage.links import (
     links_of,
     whole_status,
 )
-from tracer.logs import get_logger
 from tracer.records import ABANDONED
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import runs_per_transaction
-from tracer.storage.postgres.pool import CONFLICTS, SyncConnection
+from tracer.storage.postgres.pool import SyncConnection, postponing_errors
 from tracer.storage.postgres.projection_rows import ProjectorSession
 from tracer.storage.postgres.run_tables import shown_status
 from tracer.storage.postgres.tables import (
@@ -40,8 +36,6 @@ from tracer.storage.postgres.tables import (
     TABLES,
 )
 from tracer.storage.postgres.watch import notify_written
-
-log = get_logger(__name__)
 
 RUNS_AT_ONCE = 200
 """The most runs that are visited together."""
@@ -241,29 +235,21 @@ class Linker:
         [(is_claimed,)] = self._session.ask(LOCK, project_id)
         if not is_claimed:
             return 0
+        written = 0
         try:
-            after = self._after.pop(project_id, UUID(int=0))
-            with self._session.in_project(project_id, _ONE_SNAPSHOT):
-                found = self._session.ask(UNLINKED, project_id, after, RUNS_AT_ONCE)
-            runs = [run_id for (run_id,) in found]
-            if len(runs) == RUNS_AT_ONCE:
-                self._after[project_id] = runs[-1]
-            most = runs_per_transaction(RUNS_AT_ONCE, is_spread=self._session.is_spread)
-            written = sum(
-                self.visit(project_id, runs[begin : begin + most])
-                for begin in range(0, len(runs), most)
-            )
-            return written or (after.int > 0)
-        except (*CONFLICTS, LockNotAvailable):
-            return 0  # they are still due
-        except psycopg.OperationalError:
-            raise
-        except Exception:  # the projections of this process must go on
-            log.exception("runs_not_linked", project_id=project_id)
-            return 0
+            with postponing_errors("runs_not_linked", project_id):
+                after = self._after.pop(project_id, UUID(int=0))
+                with self._session.in_project(project_id, _ONE_SNAPSHOT):
+                    found = self._session.ask(UNLINKED, project_id, after, RUNS_AT_ONCE)
+                runs = [run_id for (run_id,) in found]
+                if len(runs) == RUNS_AT_ONCE:
+                    self._after[project_id] = runs[-1]
+                written = sum(self.visit(project_id, some) for some in self._by_shard(runs))
+                written = written or (after.int > 0)
         finally:
             if not self._session.connection.closed:
                 self._session.ask(UNLOCK, project_id)
+        return written
 
     def visit(self, project_id: int, runs: Collection[UUID]) -> int:
         """Derive and write the links of some runs of one shard. The caller has claimed them.

@@ -32,6 +32,7 @@ from tenacity import (
 )
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
+from tracer.logs import get_logger
 from tracer.store import Refusal
 
 # --- Errors of writes to Postgres: rows that cannot be stored, and conflicts with other writers.
@@ -44,6 +45,8 @@ UNSTORABLE = (
     orjson.JSONEncodeError,
 )
 """Errors that a written item causes. Other items of the write may be storable."""
+
+log = get_logger(__name__)
 
 CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure)
 
@@ -124,6 +127,25 @@ async def retry_on_conflict(
             reraise=True,
         )
         return await retrying(transact, *args, **kwargs)
+
+
+@contextmanager
+def postponing_errors(event: str, project_id: int) -> Iterator[None]:
+    """End the block if its work fails, so that the projections of this process go on.
+
+    Conflicts with other writers are not logged. The caller repeats the work later.
+
+    Raises:
+        psycopg.OperationalError: The database does not answer.
+    """
+    try:
+        yield
+    except (*CONFLICTS, errors.LockNotAvailable):
+        pass
+    except psycopg.OperationalError:
+        raise
+    except Exception:
+        log.exception(event, project_id=project_id)
 
 
 # --- Connections to Postgres: the pool, and the translation of its errors.

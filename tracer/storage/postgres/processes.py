@@ -28,9 +28,11 @@ from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
 from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
+from tracer.storage.postgres.rollups import Sums
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
 
-# --- A projector: a loop that turns the pending spans of all projects into records.
+# --- A projector: a loop that turns the pending spans of all projects into records. In between it
+# derives what depends on records: links between runs, and sums.
 #
 # `tracer serve` runs it in processes (`python -m tracer.storage.postgres.processes`), and `tracer
 # projector` in its own. A process of a server reads one line of JSON from standard input
@@ -46,6 +48,10 @@ QUIET_SECONDS = 0.1
 
 LOOK_SECONDS = 1.0
 """A projector looks for due runs at least this often, because a notification may get lost."""
+
+BETWEEN_SECONDS = 0.25
+"""While many groups of runs are due, background work is done this often between two of them. Larger
+batches take less time per run."""
 
 MOST_BLOCKED = 6
 """How many times the pause is doubled while other projectors have claimed all due runs."""
@@ -147,21 +153,22 @@ def _project_in_turns(
     report: Callable[[Report], None],
     limits: TimeLimits | None,
 ) -> None:
+    background = BackgroundWork(connection)
     projector = Projector(
         connection,
         terms=options.terms,
         on_begin=lambda runs, size: report(_beginning(runs, size)),
+        on_end=background.work_if_due,
         limits=limits,
     )
-    linker = Linker(connection)
     blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
-        visited = linker.visit_due()
+        has_worked = background.work()
         unread = Counter[str]()
         _count_scopes(unread, done.unread)
         report(Report(False, done.projected, None, done.failures, unread))
-        if done.projected or done.failures or visited:
+        if done.projected or done.failures or has_worked:
             blocked = 0
             continue
         pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
@@ -171,6 +178,33 @@ def _project_in_turns(
         else:
             blocked = 0
         _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
+
+
+class BackgroundWork:
+    """What a projector does between groups of projections: it takes a batch from each queue.
+
+    All queues are short most of the time. Batches are small, so no queue waits for another one.
+    """
+
+    def __init__(self, connection: SyncConnection) -> None:
+        """Use the projector's connection."""
+        self._queues = (Linker(connection).visit_due, Sums(connection).add_due)
+        self._next = 0.0
+
+    def work(self) -> bool:
+        """Take a batch from each queue. Return whether one had any.
+
+        Raises:
+            psycopg.OperationalError: The database does not answer. All work is done later.
+        """
+        has_worked = [bool(take()) for take in self._queues]
+        self._next = time.monotonic() + BETWEEN_SECONDS
+        return any(has_worked)
+
+    def work_if_due(self) -> None:
+        """Work while many groups are projected one after another."""
+        if time.monotonic() >= self._next:
+            self.work()
 
 
 def _count_scopes(counts: Counter[str], more: Mapping[str, int]) -> None:

@@ -133,6 +133,7 @@ class Projector:
         clock: Clock | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
         on_begin: Callable[[Sequence[UUID], int], None] = lambda _runs, _weight: None,
+        on_end: Callable[[], None] = lambda: None,
         limits: TimeLimits | None = None,
     ) -> None:
         """Create a projector.
@@ -143,12 +144,14 @@ class Projector:
             terms: How long a run counts as alive after its newest span.
             on_begin: Called with each group of runs before its projection, and with the weight
                 of their spans, which is 0 before they are read.
+            on_end: Called after each group.
             limits: How long one projection may take; None: unlimited. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
         self._writer = ProjectionWriter(self._session, terms)
         self._clock = clock
         self._on_begin = on_begin
+        self._on_end = on_end
         self._limits = limits
 
     # --- Due runs --------------------------------------------------------------------------------
@@ -169,6 +172,7 @@ class Projector:
         if seconds is not None and seconds <= 0:  # otherwise these queries are enough
             for project_id, runs in self._due_groups(now, takes_heavy=takes_heavy):
                 done += self._project_group(project_id, runs, now, is_due=True)
+                self._on_end()
             ((seconds,),) = self._session.ask(projection_rows.NEXT_DUE, now, takes_heavy)
         return done + Round(next_due_in=seconds)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import ceil
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from tracer.logs import get_logger
-from tracer.storage.postgres.pool import Pool, PoolConnection, store_errors
-from tracer.storage.postgres.projects import PeriodicJob, for_each_project, rest_as_long_as_it_took
+from tracer.storage.postgres.pool import (
+    SyncConnection,
+    postponing_errors,
+    store_errors,
+    sync_connection,
+)
+from tracer.storage.postgres.projection_rows import ProjectorSession
 from tracer.storage.postgres.run_tables import abandoned_at
-from tracer.storage.postgres.session import ProjectPool, in_project
+from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.tables import ALWAYS, IS_FAILED, IS_OPEN, START, column_type
 
 # --- Exponential histograms of durations, as OpenTelemetry defines them: their size is bounded.
@@ -249,7 +254,7 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
     ) AS histogram USING ({by})"""
 
 
-# --- Hourly roll-ups of tool statistics, which a job brings up to date every minute.
+# --- Hourly roll-ups of tool statistics, which projector processes bring up to date every minute.
 #
 # `run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum of
 # all runs. Each change of a record raises the revision of its run. `run.summed_revision` is the
@@ -257,19 +262,25 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
 # writers. See decision 28.
 
 LOOK_SECONDS = 60.0
-"""The pause between two passes."""
+"""The time between the beginnings of two passes of a process."""
 
 RUNS_AT_ONCE = 500
 """The most runs that one transaction rolls up."""
 
 CALLS_AT_ONCE = 5_000
-"""The most tool calls that the runs of one transaction have, unless a single run has more. The
-event loop compares their groups, which takes some 30 ms."""
+"""The most tool calls that the runs of one transaction have, unless a single run has more. A
+process compares their groups, which takes some 30 ms."""
 
 _LEAST = UUID(int=0)
 
 log = get_logger(__name__)
 
+
+_DUE = """
+SELECT project_id FROM project
+WHERE summed_at IS NULL OR summed_at < statement_timestamp() - interval '30 seconds'
+ORDER BY project_id"""
+"""Find the projects that no other process has rolled up in this minute."""
 
 # The project's row: no other program can lock it.
 _LOCK = "SELECT project_id FROM project WHERE project_id = %(project_id)s FOR NO KEY UPDATE"
@@ -357,92 +368,101 @@ WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision >= %(r
 _DONE = "UPDATE project SET summed_at = %(began)s WHERE project_id = %(project_id)s"
 
 
-class RollupJob(PeriodicJob):
-    """Rolls up all projects in the background. Use it as an async context manager.
+class Sums:
+    """The queue of roll-ups, of a projector process (`processes.BackgroundWork`)."""
 
-    Every server runs one. They share the work.
-    """
+    def __init__(self, connection: SyncConnection) -> None:
+        """Take a connection in autocommit mode that is not pooled."""
+        self._connection = connection
+        self._batches = self._passes()
 
-    trouble = "hours_not_summed"
-
-    def __init__(self, pool: Pool, look_seconds: float = LOOK_SECONDS) -> None:
-        """Set the pool, which sees all projects, and the pause between two passes in seconds."""
-        super().__init__(look_seconds)
-        self._pool = pool
-        self.hours = 0
-        """How many times an hour's figures were computed."""
-
-    async def run_once(self) -> None:
-        """Roll up all projects once.
+    def add_due(self) -> bool:
+        """Roll up a batch, if a pass is due. Return whether there was one.
 
         Raises:
-            StoreUnavailable: The database does not answer. Committed batches stay.
+            psycopg.OperationalError: The database does not answer. Committed batches stay.
         """
-        await for_each_project(self._pool, self._roll_up, self.trouble)
+        return next(self._batches)
 
-    async def _roll_up(self, project: ProjectPool) -> None:
-        began = time.monotonic()
-        before = self.hours
-        async with aclosing(roll_up(project)) as batches:
-            async for hours in batches:
-                self.hours += hours
-                began = await rest_as_long_as_it_took(began)
-        if self.hours > before:
-            log.info("hours_summed", project_id=project.project_id, hours=self.hours - before)
+    def _passes(self) -> Iterator[bool]:
+        while True:
+            began = time.monotonic()
+            for (project_id,) in self._connection.execute(_DUE).fetchall():
+                yield from self._pass(project_id)
+            while time.monotonic() < began + LOOK_SECONDS:
+                yield False
+
+    def _pass(self, project_id: int) -> Iterator[bool]:
+        total = 0
+        with postponing_errors("hours_not_summed", project_id):
+            for hours in roll_up(self._connection, project_id):
+                total += hours
+                yield True
+        if total:
+            log.info("hours_summed", project_id=project_id, hours=total)
 
 
-async def roll_up(
-    project: ProjectPool, runs_at_once: int = RUNS_AT_ONCE
-) -> AsyncGenerator[int, None]:
-    """Roll up the changed runs of a project, unless another server is doing so.
+def roll_up(
+    connection: SyncConnection, project_id: int, runs_at_once: int = RUNS_AT_ONCE
+) -> Iterator[int]:
+    """Roll up the changed runs of a project, unless another process is doing so.
 
     The pass visits each run that had changed when the pass began, the oldest first. Then it sets
     `project.summed_at` to the time when it began. Runs that change meanwhile are left to the next
     pass, so that a pass always ends.
 
     Args:
-        project: The project.
+        connection: A connection in autocommit mode that is not pooled.
+        project_id: The project.
         runs_at_once: The most runs in a batch.
 
     Yields:
         The number of hours that each batch computed, after its commit.
-
-    Raises:
-        StoreUnavailable: The database does not answer. Committed batches stay.
     """
-    parameters: dict[str, Any] = {
-        "project_id": project.project_id,
-        "at": "-infinity",
-        "run": _LEAST,
-    }
-    with store_errors():
-        async with in_project(project, seconds=None) as connection:
-            [(began,)] = await _fetch_all(connection, "SELECT statement_timestamp()")
-            newest = await _fetch_all(connection, _NEWEST, parameters)
-        if newest:
-            [(parameters["last_at"], parameters["last_run"])] = newest
-        while newest:
-            async with in_project(project, seconds=None) as connection:
-                if not await _fetch_all(connection, f"{_LOCK} SKIP LOCKED", parameters):
-                    return
-                rows = await _fetch_all(connection, _CHANGED, parameters | {"most": runs_at_once})
-                if not rows:
-                    break
-                runs = _batch([_ChangedRun(*row) for row in rows])
-                hours = await _rolled_up(connection, project.project_id, runs)
-            parameters |= {"at": runs[-1].recorded_at, "run": runs[-1].root_plan_id}
-            yield hours
-        async with in_project(project, seconds=None) as connection:
-            await connection.execute(_DONE, parameters | {"began": began})
+    session = ProjectorSession(connection)
+    parameters: dict[str, Any] = {"project_id": project_id, "at": "-infinity", "run": _LEAST}
+    with session.in_project(project_id):
+        [(began,)] = _fetch_all(session, "SELECT statement_timestamp()")
+        newest = _fetch_all(session, _NEWEST, parameters)
+    if newest:
+        [(parameters["last_at"], parameters["last_run"])] = newest
+    while newest:
+        with session.in_project(project_id):
+            # Writers hold locks for a moment only. If one does not, projections must go on.
+            session.connection.execute("SET LOCAL lock_timeout = '5s'")
+            if not _fetch_all(session, f"{_LOCK} SKIP LOCKED", parameters):
+                return
+            rows = _fetch_all(session, _CHANGED, parameters | {"most": runs_at_once})
+            if not rows:
+                break
+            runs = _batch([_ChangedRun(*row) for row in rows])
+            hours = _rolled_up(session, project_id, runs)
+        parameters |= {"at": runs[-1].recorded_at, "run": runs[-1].root_plan_id}
+        yield hours
+    with session.in_project(project_id):
+        session.connection.execute(_DONE, parameters | {"began": began})
 
 
 async def roll_up_runs(project: ProjectPool, runs: Collection[UUID]) -> None:
-    """Roll up some runs now. Deleted runs are removed from the statistics."""
-    parameters = {"project_id": project.project_id, "runs": list(runs)}
-    async with in_project(project, seconds=None) as connection:
-        await connection.execute(_LOCK, parameters)
-        rows = await _fetch_all(connection, _RUNS, parameters)
-        await _rolled_up(connection, project.project_id, [_ChangedRun(*row) for row in rows])
+    """Roll up some runs now. Deleted runs are removed from the statistics.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+    """
+
+    def roll_up_now() -> None:
+        project_id = project.project_id
+        parameters = {"project_id": project_id, "runs": list(runs)}
+        options: Any = project.pool.kwargs
+        with sync_connection(options) as connection:
+            session = ProjectorSession(connection)
+            with session.in_project(project_id):
+                session.connection.execute(_LOCK, parameters)
+                rows = _fetch_all(session, _RUNS, parameters)
+                _rolled_up(session, project_id, [_ChangedRun(*row) for row in rows])
+
+    with store_errors():
+        await asyncio.to_thread(roll_up_now)
 
 
 class _ChangedRun(NamedTuple):
@@ -463,7 +483,7 @@ def _batch(runs: list[_ChangedRun]) -> list[_ChangedRun]:
     return runs
 
 
-async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_ChangedRun]) -> int:
+def _rolled_up(session: ProjectorSession, project_id: int, runs: list[_ChangedRun]) -> int:
     """Roll up runs in the caller's transaction, which locks the project's roll-ups.
 
     `run.summed_revision` is set to the revision in `runs`, which an earlier statement has read. If
@@ -479,8 +499,8 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         "runs": [run.root_plan_id for run in runs],
         "open": [run.root_plan_id for run in runs if not run.is_deleted],
     }
-    stored = set(await _fetch_all(connection, _STORED, parameters))
-    computed = set(await _fetch_all(connection, COMPUTED_GROUPS, parameters))
+    stored = set(_fetch_all(session, _STORED, parameters))
+    computed = set(_fetch_all(session, COMPUTED_GROUPS, parameters))
     changed = {(run, hour) for run, hour, *_ in stored ^ computed}
     if changed:
         parameters["changed_runs"], parameters["changed_hours"] = map(
@@ -491,22 +511,22 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
             [dict(zip(_TYPES, (number, *row), strict=True)) for number, row in enumerate(new)],
             default=str,
         )
-        await connection.execute(_REMOVE, parameters)
-        await connection.execute(_ADD, parameters)
+        session.connection.execute(_REMOVE, parameters)
+        session.connection.execute(_ADD, parameters)
         parameters["hours"] = sorted({hour for _, hour in changed})
-        await connection.execute(_REMOVE_HOURS, parameters)
-        await connection.execute(_ADD_HOURS, parameters)
+        session.connection.execute(_REMOVE_HOURS, parameters)
+        session.connection.execute(_ADD_HOURS, parameters)
     # Last, so that writers wait for a few milliseconds at most. In the order in which writers lock
     # runs, which avoids deadlocks: one UPDATE of all runs would lock them in any order.
     marks = [
         {"project_id": project_id, "run": run.root_plan_id, "revision": run.revision}
         for run in sorted(runs)
     ]
-    await connection.cursor().executemany(_MARK, marks)
+    session.connection.cursor().executemany(_MARK, marks)
     return len(parameters.get("hours", ()))
 
 
-async def _fetch_all(
-    connection: PoolConnection, query: str, parameters: dict[str, Any] | None = None
+def _fetch_all(
+    session: ProjectorSession, query: str, parameters: dict[str, Any] | None = None
 ) -> list[tuple[Any, ...]]:
-    return await (await connection.execute(query, parameters)).fetchall()
+    return session.connection.execute(query.encode(), parameters).fetchall()

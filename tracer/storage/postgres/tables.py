@@ -84,7 +84,7 @@ class ProjectRow(TableRow, table=True):
     """How payloads are stored: `keep`, `preview` (the beginning) or `drop`."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
-    null before the first pass of the roll-up job has ended."""
+    null before the first pass has ended."""
 
 
 class ApiKeyRow(TableRow, table=True):
