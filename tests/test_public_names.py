@@ -16,7 +16,9 @@ import pytest
 import tracer
 from tests.house.project_files import ADAPTERS, project_files, text_of
 
-PRIVATE_IMPORT = re.compile(r"^ *(?:from|import) tracer\.(?!adapters\b).*", re.MULTILINE)
+PRIVATE_IMPORT = re.compile(
+    r"^ *(?:from|import) tracer\.(?!(?:adapters|testing)\b).*", re.MULTILINE
+)
 
 HEAVY = ("fastapi", "httpx", "httpx2", "langchain_core", "mcp", "openai", "psycopg", "sqlmodel")
 

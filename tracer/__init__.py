@@ -1,9 +1,9 @@
 """Tracer records what an LLM agent did, and which tool call started which sub-plan.
 
 The names in `__all__` are the public interface. Import them from here: `from tracer import tool`.
-`__init__.pyi` is their table. The modules in `tracer.adapters`, one for each agent framework, are
-public, too. Everything else may change in any version, for example the classes of results and of
-rare errors. Import it from its module: `from tracer.errors import TracerError`.
+`__init__.pyi` is their table. The modules in `tracer.adapters`, one for each agent framework, and
+`tracer.testing` are public, too. Everything else may change in any version, for example the classes
+of results and of rare errors. Import it from its module: `from tracer.errors import TracerError`.
 
 Names are loaded on first use (PEP 562), so that `import tracer` loads no web framework and no
 database driver.

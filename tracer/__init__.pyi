@@ -17,6 +17,7 @@ from tracer.errors import StateConflict as StateConflict
 from tracer.errors import StoreUnavailable as StoreUnavailable
 from tracer.errors import ToolError as ToolError
 from tracer.errors import ToolUnavailable as ToolUnavailable
+from tracer.reading import read as read
 from tracer.recorder import Recorder as Recorder
 from tracer.recorder import Spool as Spool
 from tracer.records import Status as Status

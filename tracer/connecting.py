@@ -6,17 +6,17 @@ The address of the store is an argument or an environment variable.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 
 from pydantic import ValidationError
 
 from tracer.client import DisabledTracing, OpenWriter, Tracing
 from tracer.errors import ConfigurationError
-from tracer.recorder import spool_for
+from tracer.recorder import no_spool, spool_for
 from tracer.records import LeaseTerms
 from tracer.redaction import Redaction
-from tracer.settings import LOCAL_SERVER, Settings, read_settings
+from tracer.settings import LOCAL_SERVER, MEMORY, Settings, read_settings
 from tracer.store import TraceWriter
 
 
@@ -29,7 +29,8 @@ def connect(
 
     If the store does not answer, the program continues. Events wait in the spool, a file under
     `TRACER_HOME`. When the store answers again, this process or the next one sends them. If
-    `TRACER_DISABLED` is set, the connection records nothing.
+    `TRACER_DISABLED` is set, the connection records nothing. If `TRACER_URL` is `memory:`, all
+    connections of the process record in memory, whatever their argument (`tracer.testing`).
 
     Args:
         url: The address of a Tracer server (`http://…`, `https://…`) or of its database
@@ -45,6 +46,8 @@ def connect(
     settings = read_settings()
     if settings.disabled:
         return DisabledTracing()
+    if settings.url == MEMORY:
+        return _in_memory(buffered, settings.redaction)
     if url is not None:
         settings = _with_address(settings, url)
     key = api_key or (settings.api_key and settings.api_key.get_secret_value())
@@ -65,6 +68,18 @@ def connect(
         lambda: spool_for(settings.home, destination, api_key=key or None),
         buffered=buffered,
         redaction=redaction,
+    )
+
+
+def _in_memory(buffered: bool, redaction: Redaction) -> Tracing:
+    from tracer.storage.memory import PATIENCE_SECONDS, process_memory
+
+    return Tracing(
+        lambda: nullcontext(process_memory),
+        no_spool,
+        buffered=buffered,
+        redaction=redaction,
+        patience=PATIENCE_SECONDS,
     )
 
 

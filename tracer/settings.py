@@ -25,6 +25,9 @@ from tracer.redaction import Redaction, configured_keys, configured_patterns
 LOCAL_SERVER = "http://127.0.0.1:8420"
 """The default address of `tracer serve`."""
 
+MEMORY = "memory:"
+"""The value of `TRACER_URL` that makes a process record in memory, for tests."""
+
 
 def _check_database_url(url: SecretStr) -> SecretStr:
     # `postgresql+psycopg://` is SQLAlchemy's notation of the same URL.
@@ -35,6 +38,8 @@ def _check_database_url(url: SecretStr) -> SecretStr:
 
 
 def _check_url(url: str) -> str:
+    if url == MEMORY:
+        return url
     parts = urlsplit(url)
     is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     # Credentials in the address would appear in logs; the key has a setting of its own.

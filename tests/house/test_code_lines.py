@@ -16,7 +16,7 @@ BUDGETS: dict[str, int] = {
     "api/middleware": 370,
     "api/otlp": 604,
     "api/routes": 2_000,
-    "tracer": 1_398,
+    "tracer": 1_650,
     "tracer/adapters": 2_921,
     "tracer/cli": 1_380,
     "tracer/client": 1_405,
@@ -27,7 +27,8 @@ BUDGETS: dict[str, int] = {
     "tracer/records": 2_460,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
-    "tracer/storage": 9_400,
+    "tracer/storage": 9_440,
+    "tracer/testing": 560,
     "tracer/tools": 4_680,
 }
 NO_CODE = (

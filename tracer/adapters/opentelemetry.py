@@ -14,7 +14,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from tracer.errors import missing_extra
@@ -23,6 +23,7 @@ try:
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace import Span as OpenSpan
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 except ImportError as error:
     raise missing_extra(__name__, "otel", error) from error
 from opentelemetry.context import Context
@@ -259,7 +260,7 @@ class TracerSpanProcessor(SpanProcessor):
             batch = spans[begin : begin + BATCH_SPANS]
             try:
                 # A span that has ended since is in the queue again, as ended.
-                traces = _encoded(span for span in batch if not _has_ended_since(span))
+                traces = encoded_spans(span for span in batch if not _has_ended_since(span))
                 async for attempt in AsyncRetrying(
                     retry=retry_if_exception_type(STORE_AWAY),
                     wait=wait_random_exponential(multiplier=0.1, max=10),
@@ -275,11 +276,25 @@ class TracerSpanProcessor(SpanProcessor):
                 log.error("spans_dropped", spans=len(batch), error=error_location(error))
 
 
+class StoreExporter(SpanExporter):
+    """Writes ended spans by a function, while the SDK waits."""
+
+    def __init__(self, write: Callable[[Sequence[TraceSpans]], object]) -> None:
+        """Create an exporter that passes the spans of each batch to `write`."""
+        self._write = write
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Write spans."""
+        self._write(encoded_spans(spans))
+        return SpanExportResult.SUCCESS
+
+
 def _has_ended_since(span: ReadableSpan) -> bool:
     return isinstance(span, OpenSpan) and span.end_time is not None
 
 
-def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
+def encoded_spans(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
+    """Return spans as stores receive them. Spans that cannot be encoded are logged."""
     spans = list(spans)
     try:
         decoded = decode_protobuf(encode_spans(spans).SerializeToString())
@@ -287,7 +302,7 @@ def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
         if len(spans) == 1:
             log.error("span_not_encoded", error=error_location(error))
             return []
-        return [each for span in spans for each in _encoded([span])]
+        return [each for span in spans for each in encoded_spans([span])]
     for refused in decoded.refused:
         log.warning("span_refused", reason=refused.reason)
     return decoded.traces
@@ -296,7 +311,8 @@ def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
 _processors: weakref.WeakSet[TracerSpanProcessor] = weakref.WeakSet()
 
 
-def _flush_all() -> None:
+def flush_processors() -> None:
+    """Send the queued spans of all processors."""
     for processor in list(_processors):
         processor.force_flush(int(CLOSING_SECONDS * 1000))
 
@@ -308,4 +324,4 @@ def _reset_all() -> None:
 
 os.register_at_fork(after_in_child=_reset_all)
 # Runs before the interpreter ends the executors, which a store may need. Connections close later.
-threading._register_atexit(_flush_all)  # type: ignore[attr-defined]
+threading._register_atexit(flush_processors)  # type: ignore[attr-defined]

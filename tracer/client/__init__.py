@@ -9,7 +9,14 @@ Public modules:
 - `work`: plans, steps, think-acts and tool calls, which adapters open and end themselves
 """
 
-from tracer.client.connection import Connection, OpenWriter, current_about, suppress_instrumentation
+from tracer.client.connection import (
+    Connection,
+    OpenWriter,
+    current_about,
+    flush_connections,
+    open_connections,
+    suppress_instrumentation,
+)
 from tracer.client.tracing import DisabledTracing, Tracing
 
 __all__ = [
@@ -18,5 +25,7 @@ __all__ = [
     "OpenWriter",
     "Tracing",
     "current_about",
+    "flush_connections",
+    "open_connections",
     "suppress_instrumentation",
 ]

@@ -400,13 +400,17 @@ class Connection:
 _open: set[Connection] = set()
 
 
-def _flush_all() -> None:
-    """Make pending events durable when a forked process ends.
+def open_connections() -> list[Connection]:
+    """Return the open connections of this process."""
+    return [each for each in list(_open) if not each._threads[-1].is_inherited]
 
-    Such a process may end without a call of `_close_all`.
+
+def flush_connections(seconds: float = CLOSING_SECONDS) -> None:
+    """Make the pending events of all connections durable.
+
+    A forked process does this when it ends, because it may end without a call of `_close_all`.
     """
-    of_this_process = [each for each in list(_open) if not each._threads[-1].is_inherited]
-    wait([each._flushed() for each in of_this_process], CLOSING_SECONDS)
+    wait([each._flushed() for each in open_connections()], seconds)
 
 
 def _close_all() -> None:
@@ -442,7 +446,7 @@ def _after_fork_in_child() -> None:
 
 
 # A forked process may end after the first of these. The program's threads record until the second.
-threading._register_atexit(_flush_all)  # type: ignore[attr-defined]
+threading._register_atexit(flush_connections)  # type: ignore[attr-defined]
 atexit.register(_close_all)
 # The recorder's thread pauses during a fork, because an import that it has begun, for example,
 # would # stay half done in the forked process.

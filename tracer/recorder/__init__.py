@@ -11,7 +11,7 @@ Public modules:
 
 from tracer.recorder.delivery import BATCH_EVENTS, STORE_AWAY, RecorderCounts, error_location
 from tracer.recorder.recorder import CLOSING_SECONDS, MAX_QUEUED, Recorder, Unrecorded, promise
-from tracer.recorder.spool import Spool, spool_for
+from tracer.recorder.spool import Spool, no_spool, spool_for
 
 __all__ = [
     "BATCH_EVENTS",
@@ -23,6 +23,7 @@ __all__ = [
     "Spool",
     "Unrecorded",
     "error_location",
+    "no_spool",
     "promise",
     "spool_for",
 ]

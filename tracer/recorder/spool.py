@@ -331,6 +331,11 @@ def spool_for(
     )
 
 
+def no_spool() -> Spool:
+    """Return a spool that is empty and cannot be written, for stores that never fail."""
+    return Spool(Path(os.devnull, "spool"))
+
+
 _spools: WeakSet[Spool] = WeakSet()
 
 

@@ -1,0 +1,43 @@
+"""An agent that refunds invoices. It asks a second agent, the bookkeeper, before it pays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+
+import model
+
+import tracer
+
+tracing = tracer.connect()
+
+
+def run(request: str, today: Callable[[], date] = date.today) -> str:
+    """Answer a request."""
+    return answer("billing", request, today)
+
+
+def answer(agent: str, request: str, today: Callable[[], date]) -> str:
+    """Ask the model and call the tools that it chooses, until it has an answer."""
+    with tracing.plan(request, agent=agent, request=request) as plan:
+        for turn in model.conversation(agent, today()):
+            with tracing.think_act(
+                [{"role": "user", "content": request}], model="script"
+            ) as thought:
+                chosen = [tracer.Chosen(name, json.dumps(given)) for name, given in turn.calls]
+                calls = thought.finish(
+                    turn.text, input_tokens=100, output_tokens=20, tool_calls=chosen
+                )
+            for call in calls:
+                with call:
+                    call.finish(use(call.name, json.loads(call.arguments), today))
+        plan.finish(turn.text)
+    return turn.text
+
+
+def use(tool: str, given: dict[str, str], today: Callable[[], date]) -> str:
+    """Call a tool."""
+    if tool == "ask_bookkeeper":
+        return answer("bookkeeper", given["question"], today)
+    return {"find_invoice": "INV-42: 12 EUR, Ada", "read_ledger": "paid"}.get(tool, "done")

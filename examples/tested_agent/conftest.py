@@ -1,0 +1,3 @@
+"""Records everything in memory: no server, no database."""
+
+pytest_plugins = ["tracer.testing"]
