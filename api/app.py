@@ -36,6 +36,7 @@ from api.routes import (
     plans,
     prices,
     projects,
+    questions,
     runs,
     spans,
     stats,
@@ -55,6 +56,7 @@ ROUTERS = (
     spans.router,
     events.lease_router,
     live.router,
+    questions.router,
     diff.router,
     stats.router,
     runs.cancel_router,
@@ -71,7 +73,7 @@ ROUTERS = (
 )
 """The routers of the API. Each route needs an authenticated caller, unless its path is public."""
 
-PLAIN_ROUTES = (*otlp.PLAIN_ROUTES, plans.TREE_ROUTE)
+PLAIN_ROUTES = (*otlp.PLAIN_ROUTES, plans.TREE_ROUTE, questions.MCP_ROUTE)
 
 ALL_ROUTES = [*PLAIN_ROUTES, *(route for router in ROUTERS for route in router.routes)]
 

@@ -57,6 +57,7 @@ MEDIA_TYPE = "application/problem+json"
 
 PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.RecordNotFound: (HTTPStatus.NOT_FOUND, "not_found"),
+    errors.AmbiguousReference: (HTTPStatus.CONFLICT, "ambiguous_reference"),
     errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
     errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
     errors.TooManySecrets: (HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_secrets"),

@@ -7,7 +7,7 @@ import ipaddress
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar
@@ -15,9 +15,10 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from fastapi import Depends, Path, Query, Request
+from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -305,8 +306,16 @@ async def refuse_unknown_parameters(request: Request) -> None:
 
 def _query_parameters(dependant: Dependant) -> set[str]:
     """Return the names of a route's query parameters, including those of its dependencies."""
-    own = {field.alias for field in dependant.query_params}
+    own = {name for field in dependant.query_params for name in _names(field)}
     return own.union(*map(_query_parameters, dependant.dependencies))
+
+
+def _names(field: ModelField) -> Iterable[str]:
+    """Return the names of a parameter: of a model, those of its fields."""
+    model = field.field_info.annotation
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return (each.alias or name for name, each in model.model_fields.items())
+    return [field.alias]
 
 
 async def name_lineage(request: Request) -> None:

@@ -242,7 +242,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
     """The outcome and the totals of the run alone; null if `parts` is 1."""
     failure: RunFailureSchema | None = None
     """If the run failed, the record in which the failure began. If there are several, this
-    is the deepest of them. If several are equally deep, it is the earliest."""
+    is the one that ended last: an agent that works on after a failure has handled it."""
     open_call: OpenCallSchema | None = None
     """If the run is open, the open call that has run longest and has no agent below it."""
 

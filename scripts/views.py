@@ -16,7 +16,7 @@ OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 """The views that show the fields of records."""
 
 NOT_SHOWN = {
-    *("revision", "digest", "deleted_at", "swept_at", "span_bytes", "settle_at"),
+    *("revision", "digest", "handle_key", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
     *("summed_revision", "is_summed", "linked_revision", "is_linked", "is_bare", "parts_revision"),
     *("open_at", "left_open_at"),

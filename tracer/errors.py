@@ -3,6 +3,7 @@
     TracerError
     ├─ RecordNotFound        no such record in this project
     ├─ BadRequest            the request cannot be fulfilled; the message explains what to do
+    │  ├─ AmbiguousReference a handle that several records have
     │  ├─ BadCursor
     │  ├─ TooLarge           larger than the limit of one request
     │  ├─ TooManySecrets     more secrets in one write than can be masked
@@ -44,9 +45,15 @@ from __future__ import annotations
 
 from typing import Self
 
+FAILED, USAGE, NOTHING_FOUND = 1, 2, 3
+"""The exit codes of commands: failed; wrong usage; nothing was found, or compared things differ."""
+
 
 class TracerError(Exception):
     """An error of Tracer."""
+
+    exit_code = FAILED
+    """The exit code of a command that ends with this error."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -54,6 +61,8 @@ class TracerError(Exception):
 
 class RecordNotFound(TracerError):
     """The record does not exist in this project."""
+
+    exit_code = NOTHING_FOUND
 
     def __init__(self, kind: str, record_id: object) -> None:
         attribute = {"tool": "name", "price": "model"}.get(kind, "id")
@@ -78,6 +87,16 @@ class RecordNotFound(TracerError):
 
 class BadRequest(TracerError):
     """The request cannot be fulfilled."""
+
+
+class AmbiguousReference(BadRequest):
+    """Several records have this handle."""
+
+    exit_code = USAGE
+
+    def __init__(self, reference: str, matches: list[tuple[str, object]]) -> None:
+        records = ", ".join(f"{kind} {record_id}" for kind, record_id in matches)
+        super().__init__(f"{reference!r} may mean several records. Use an id: {records}.")
 
 
 class BadCursor(BadRequest):

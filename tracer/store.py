@@ -275,6 +275,15 @@ class ToolCallFilter:
     until: datetime | None = None
 
 
+@dataclass(frozen=True)
+class RecordMatch:
+    """A record that a reference may mean."""
+
+    kind: Kind
+    id: UUID
+    root_plan_id: UUID
+
+
 AnyRecord = PlanExecutionRecord | AgentExecutionRecord | ThinkActRecord | ActToolInfo
 
 
@@ -492,6 +501,22 @@ class TraceReader(CancelRequestReader, Protocol):
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
+        """
+
+    async def find_records(self, reference: str) -> list[RecordMatch]:
+        """Return the records that a text may mean, at most ten: none, one or several.
+
+        Args:
+            reference: An id with or without hyphens, such as a trace id; a handle, `r` and the
+                last ten hexadecimal digits of an id, or any ending of six to ten digits, with or
+                without the `r`; or the id that the model provider gave a tool call.
+        """
+
+    async def read_record(self, kind: Kind, record_id: UUID) -> AnyRecord:
+        """Return a complete record.
+
+        Raises:
+            RecordNotFound: The record does not exist.
         """
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:

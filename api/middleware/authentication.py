@@ -79,7 +79,7 @@ class Authentication:
         are_keys_needed = await authenticator.are_keys_needed()
         self._check_host(request, are_keys_needed)
         if is_sign_in(request.scope):
-            _check_site(request)
+            check_site(request)
             return
         origins = self._access.otlp_origins if is_otlp(request.scope) else frozenset[str]()
         request.state.caller = await _find_caller(request, authenticator, are_keys_needed, origins)
@@ -134,13 +134,13 @@ async def _find_caller(
         return await authenticator.by_key(key)
     if not are_keys_needed:
         if request.headers.get("origin") not in origins:
-            _check_site(request)
+            check_site(request)
         return EVERYBODY
     cookie = request.cookies.get(COOKIE)
     if cookie is None:
         raise NotIdentified()
     caller = await authenticator.by_sign_in(cookie)
-    _check_site(request, is_site_required=True)
+    check_site(request, is_site_required=True)
     return caller
 
 
@@ -176,7 +176,7 @@ async def nothing_to_check() -> None:
     """Do nothing: on a server without authentication, a caller's access never ends."""
 
 
-def _check_site(request: Request, is_site_required: bool = False) -> None:
+def check_site(request: Request, is_site_required: bool = False) -> None:
     """Raise `NotAllowed` if a page of another site made the browser send a change of data.
 
     Args:

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0110"
+revision = "0111"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -185,6 +185,8 @@ CREATE TABLE plan_execution_record (
     masked text[],
     digest bigint,
     clock_shift_us bigint,
+    handle_key text COLLATE "C"
+        GENERATED ALWAYS AS (reverse(right(plan_id::text, 10))) STORED,
     PRIMARY KEY (plan_id, root_plan_id, project_id),
     CONSTRAINT root_plan_id_refers_to_run
         FOREIGN KEY (project_id, root_plan_id)
@@ -202,6 +204,7 @@ CREATE TABLE plan_execution_record (
     CONSTRAINT plan_is_not_its_own_parent CHECK (parent_plan_id <> plan_id),
     CONSTRAINT plan_has_counts CHECK (position >= 0 AND depth >= 0)
 );
+CREATE INDEX plan_execution_record_by_handle ON plan_execution_record (handle_key, project_id);
 CREATE INDEX plan_execution_record_by_opened_by_step_id
     ON plan_execution_record (opened_by_step_id, root_plan_id)
     WHERE opened_by_step_id IS NOT NULL;
@@ -240,6 +243,8 @@ CREATE TABLE agent_execution_record (
     masked text[],
     digest bigint,
     clock_shift_us bigint,
+    handle_key text COLLATE "C"
+        GENERATED ALWAYS AS (reverse(right(step_id::text, 10))) STORED,
     PRIMARY KEY (step_id, root_plan_id, project_id),
     CONSTRAINT plan_id_refers_to_plan_execution_record
         FOREIGN KEY (project_id, root_plan_id, plan_id)
@@ -248,6 +253,7 @@ CREATE TABLE agent_execution_record (
     CONSTRAINT step_has_links CHECK (status = 'unknown' OR plan_id IS NOT NULL),
     CONSTRAINT step_has_counts CHECK (position >= 0)
 );
+CREATE INDEX agent_execution_record_by_handle ON agent_execution_record (handle_key, project_id);
 CREATE INDEX agent_execution_record_by_plan_id ON agent_execution_record (plan_id, root_plan_id);
 CREATE INDEX agent_execution_record_by_run
     ON agent_execution_record (project_id, root_plan_id, revision)
@@ -293,6 +299,8 @@ CREATE TABLE think_act_record (
     inferred boolean NOT NULL DEFAULT false,
     inferred_from text,
     clock_shift_us bigint,
+    handle_key text COLLATE "C"
+        GENERATED ALWAYS AS (reverse(right(think_act_id::text, 10))) STORED,
     PRIMARY KEY (think_act_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)
@@ -302,6 +310,7 @@ CREATE TABLE think_act_record (
     CONSTRAINT think_act_has_counts CHECK (
         position >= 0 AND input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0)
 );
+CREATE INDEX think_act_record_by_handle ON think_act_record (handle_key, project_id);
 CREATE INDEX think_act_record_by_run
     ON think_act_record (project_id, root_plan_id, revision) WHERE recorded_at > '-infinity';
 CREATE INDEX think_act_record_by_step_id ON think_act_record (step_id, root_plan_id);
@@ -345,6 +354,8 @@ CREATE TABLE act_tool_info (
     clock_shift_us bigint,
     agent_key text,
     agent_end_sequence bigint,
+    handle_key text COLLATE "C"
+        GENERATED ALWAYS AS (reverse(right(tool_call_id::text, 10))) STORED,
     PRIMARY KEY (tool_call_id, root_plan_id, project_id),
     CONSTRAINT step_id_refers_to_agent_execution_record
         FOREIGN KEY (project_id, root_plan_id, step_id)
@@ -362,6 +373,7 @@ CREATE TABLE act_tool_info (
     CONSTRAINT tool_call_is_not_its_own_parent CHECK (parent_tool_call_id <> tool_call_id),
     CONSTRAINT tool_call_has_counts CHECK (position >= 0 AND attempt >= 1)
 );
+CREATE INDEX act_tool_info_by_handle ON act_tool_info (handle_key, project_id);
 CREATE INDEX act_tool_info_by_name
     ON act_tool_info (
         project_id, (name::name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json as json_library
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
 from tests.projecting import project_in, projecting, roll_up
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.blocks import traces_of
+from tracer.questions import QUESTIONS, handle
 from tracer.recorder import Recorder, Spool
 from tracer.records import DEFAULT_PROJECT_ID, LeaseTerms, new_id
 from tracer.records.access import Scope
@@ -72,6 +74,7 @@ class Project:
         return str(
             {
                 "rootPlanId": self.run.root,
+                "run": self.run.root,
                 "a": self.run.root,
                 "b": self.run.root,
                 "planId": self.run.sub_plans[0],
@@ -93,7 +96,7 @@ class Project:
         words = {"q": self.canary, "tool": f"{self.canary}-measure", "agent": self.canary}
         for each in parameters:
             name = each["name"]
-            if each["in"] == "query" and name in ("rootPlanId", "recordId", "name", *words):
+            if each["in"] == "query" and name in ("run", "rootPlanId", "recordId", "name", *words):
                 yield {name: words.get(name) or self.parameter(name)}
 
     def bodies(self, operation: str) -> list[tuple[bytes, str]]:
@@ -117,8 +120,23 @@ class Project:
             "sign_in": [(b'{"key":"tracer_nobody"}', json)],
             "create_key": [(b'{"name":"another","scopes":["read"]}', json)],
             "change_project": [(b'{"keepDays":1}', json)],
+            "call_mcp": [(each, json) for each in self._tool_calls()],
             "set_price": [(b'{"model":"any","inputUsd":1,"outputUsd":1}', json)],
         }[operation]
+
+    def _tool_calls(self) -> Iterator[bytes]:
+        """Yield a call of each MCP tool with each of its records, by id and by handle."""
+        ids = (self.run.root, self.run.sub_plans[0], self.run.think_act, self.run.opening_calls[0])
+        for name, question in QUESTIONS.items():
+            for reference in (*map(str, ids), *map(handle, ids)):
+                words = dict.fromkeys(
+                    question.model_fields.keys() & {"run", "id", "a", "b"}, reference
+                )
+                words |= dict.fromkeys(question.model_fields.keys() & {"q", "agent"}, self.canary)
+                call = {"name": name, "arguments": words}
+                yield json_library.dumps(
+                    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+                ).encode()
 
     def _lines(self) -> bytes:
         return b"\n".join(event_json(each) for each in self.run.events)

@@ -142,7 +142,7 @@ def test_missing_run_file_or_server_is_reported_in_a_sentence(
     unreadable = server.imports(other)
     down = Server(server.tracer, tmp_path, "http://127.0.0.1:9").exports(str(new_id()))
 
-    assert [each.code for each in (unknown, nowhere, unreadable, down)] == [1, 1, 1, 1]
+    assert [each.code for each in (unknown, nowhere, unreadable, down)] == [3, 1, 1, 1]
     assert "There is no run" in unknown.stderr
     assert "Can't read" in nowhere.stderr
     assert "neither events nor OTLP" in unreadable.stderr

@@ -46,7 +46,8 @@ def test_command_line_without_extras_lists_commands_with_their_extras(
     listed = {line.split()[0]: line.split()[1] for line in done.stderr.splitlines()[1:]}
     assert listed == {
         **dict.fromkeys((*SERVER_COMMANDS, *SERVER_GROUPS), "server"),
-        **dict.fromkeys(("doctor", "export", "import"), "cli"),
+        **dict.fromkeys(("doctor", "export", "import", "show", "why"), "cli"),
+        "mcp": "cli,mcp",
         "run": "cli,runtime",
         "spool": "cli",
     }

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tracer.cli import questions
 from tracer.cli.doctor import doctor
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
@@ -28,6 +29,9 @@ commands = typer.Typer(
 # In the order of `tracer --help`.
 commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
+commands.command(name="show")(questions.show_run)
+commands.command(name="why")(questions.why)
+commands.command(name="mcp")(questions.mcp)
 add_server_commands(commands, SERVER_COMMANDS)
 commands.command(name="run")(run_request)
 commands.command(name="doctor")(doctor)

@@ -22,6 +22,9 @@ COMMANDS = {
         "Send files of events or OTLP to the server at TRACER_URL. Files may be compressed with "
         "gzip."
     ),
+    "show": "Outline a run, or what is below one record, folded to a budget of tokens.",
+    "why": "Explain why a run failed, hangs, was abandoned or was slow.",
+    "mcp": "Serve the questions as MCP tools over stdio, from the server at TRACER_URL.",
     "run": "Run a request with the application's agents, and print its outcome.",
     "doctor": (
         "Find out why a run does not appear: check the server, keys, ports, clocks and programs."
@@ -30,5 +33,5 @@ COMMANDS = {
 }
 """Commands that need no server."""
 
-EXTRAS = {"doctor": "cli", "export": "cli", "import": "cli", "run": "cli,runtime", "spool": "cli"}
+EXTRAS = dict.fromkeys(COMMANDS, "cli") | {"run": "cli,runtime", "mcp": "cli,mcp"}
 """The extras that these commands need. All others need `server`."""

@@ -68,12 +68,12 @@ def run_command(
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Print a `TracerError` as one sentence on standard error, and exit with code 1."""
+    """Print a `TracerError` as one sentence on standard error, and exit with its code."""
     try:
         yield
     except TracerError as error:
         console.print(f"tracer: {error}", style="red", markup=False)
-        raise typer.Exit(1) from None
+        raise typer.Exit(error.exit_code) from None
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:

@@ -9,8 +9,8 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -21,15 +21,13 @@ import httpx2
 import orjson
 import typer
 
+from tracer.cli.http import check, server_of
 from tracer.cli.terminal import console, run_command
-from tracer.errors import BadRequest, StoreUnavailable, missing_extra
-from tracer.settings import LOCAL_SERVER, Settings
+from tracer.errors import BadRequest, missing_extra
+from tracer.settings import Settings
 
 BATCH_BYTES = 4_000_000
 """The approximate size of a request of an import."""
-
-SECONDS = 120.0
-"""How long a request may take."""
 
 _IS_JSON = re.compile(rb"(\xef\xbb\xbf)?\s*\{\s*\"")
 _IS_OTLP_JSON = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"resource(Spans|Logs)"')
@@ -77,10 +75,10 @@ def export_run(
                 "OTLP is binary, and the output is a terminal. Pass --output FILE, or pipe the "
                 "output to a program."
             )
-        async with _server(settings) as server:
+        async with server_of(settings) as server:
             path = f"api/runs/{root_plan_id}/export"
             async with server.stream("GET", path, params={"format": wanted.value}) as answer:
-                await _check(answer)
+                await check(answer)
                 last = b""
                 with _written_to(output) as file:
                     async for part in answer.aiter_bytes():
@@ -109,7 +107,7 @@ def import_files(
 
     async def run(settings: Settings) -> None:
         counts = Counter[str]()
-        async with _server(settings) as server:
+        async with server_of(settings) as server:
             for path in files:
                 with _read_from(path) as file:
                     for part in parts_of(file):
@@ -214,7 +212,7 @@ async def _send(server: httpx2.AsyncClient, part: Part, file: str) -> dict[str, 
     """Send a part of a file, and print what the server rejects. Return the counts."""
     headers = {"Content-Type": part.media_type, "Content-Encoding": "gzip"}
     answer = await server.post(part.path, content=gzip.compress(part.body, 1), headers=headers)
-    await _check(answer)
+    await check(answer)
     if part.lines:
         refused = answer.json()["refused"]
         reasons = [f"line {part.lines[each['index']]}: {each['detail']}" for each in refused]
@@ -237,37 +235,6 @@ def _rejected(part: Part, answer: bytes) -> tuple[int, list[str]]:
     # The response for log records has the same fields, with the same numbers.
     success = ExportTraceServiceResponse.FromString(answer).partial_success
     return success.rejected_spans, [success.error_message] if success.rejected_spans else []
-
-
-@asynccontextmanager
-async def _server(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    """Yield a client of the server at TRACER_URL. Errors of the connection have an explanation."""
-    url = settings.url or LOCAL_SERVER
-    key = settings.api_key
-    headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
-    try:
-        async with httpx2.AsyncClient(
-            base_url=url, headers=headers, timeout=SECONDS, trust_env=False
-        ) as client:
-            yield client
-    except httpx2.HTTPError as error:
-        raise StoreUnavailable(
-            f"The server at {url} does not answer ({type(error).__name__}). Check that it runs and "
-            "that TRACER_URL is its address."
-        ) from error
-
-
-async def _check(answer: httpx2.Response) -> None:
-    """Raise the server's reason as an error if it rejected the request."""
-    if answer.is_success:
-        return
-    await answer.aread()
-    try:
-        problem = orjson.loads(answer.content)
-        reason = problem.get("detail") or problem["message"]
-    except (orjson.JSONDecodeError, AttributeError, KeyError):
-        reason = "the response is not from a Tracer server, or the request was too large."
-    raise BadRequest(f"The server answered {answer.status_code}: {reason}")
 
 
 @contextmanager

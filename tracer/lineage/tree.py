@@ -277,7 +277,7 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
         list[FailureOrigin] | UnsetType,
         Meta(
             description="Only at the root of the tree: the records at which failures began. "
-            "Records that made the root fail come first, then the deepest, then the earliest."
+            "Records that made the root fail come first, and of these the one that ended last."
         ),
     ] = UNSET
     unplaced: Annotated[
@@ -426,8 +426,9 @@ def explained_by(
 def failure_origins(failed: Iterable[FailedRecord], root: RecordKey) -> list[Origin]:
     """Return the origins of a run's failures, the most important first.
 
-    Origins that made the run fail precede handled origins. Then deeper origins precede others, and
-    earlier origins precede later ones.
+    Origins that made the run fail precede handled origins. Of those below one failed record, the
+    one that ended last comes first: an agent that works on after a failure has handled it. Handled
+    origins are in the order of their ends.
 
     Args:
         failed: All failed records of the run.
@@ -439,20 +440,20 @@ def failure_origins(failed: Iterable[FailedRecord], root: RecordKey) -> list[Ori
         for parent in each.parents:
             if parent in by_key:
                 below[parent].append(each.key)
-    depths: dict[RecordKey, int] = {root: 0} if root in by_key else {}
-    waiting = list(depths)
-    for key in waiting:  # which grows meanwhile
-        for child in below[key]:
-            if child not in depths:
-                depths[child] = depths[key] + (child[0] is Kind.PLAN)
-                waiting.append(child)
-    origins = [Origin(key, depths.get(key)) for key in by_key if not below[key]]
-    return sorted(origins, key=lambda origin: _order(origin, by_key[origin.key].at))
+    depths: dict[RecordKey, int] = {}
+    waiting = [(root, 0)] if root in by_key else []
+    while waiting:  # the last child of the list is visited first, with all below it
+        key, depth = waiting.pop()
+        if key not in depths:
+            depths[key] = depth
+            children = sorted(below[key], key=lambda child: _end(by_key[child]))
+            waiting += [(child, depth + (child[0] is Kind.PLAN)) for child in children]
+    handled = sorted(by_key.keys() - depths.keys(), key=lambda key: _end(by_key[key]))
+    return [Origin(key, depths.get(key)) for key in (*depths, *handled) if not below[key]]
 
 
-def _order(origin: Origin, at: datetime | None) -> tuple[bool, int, bool, float, str]:
-    moment = 0.0 if at is None else at.timestamp()
-    return origin.is_handled, -(origin.depth or 0), at is None, moment, str(origin.key[1])
+def _end(record: FailedRecord) -> tuple[float, str]:
+    return 0.0 if record.at is None else record.at.timestamp(), str(record.key[1])
 
 
 # --- Build the tree of a run from rows, and compute its totals. All functions are pure.

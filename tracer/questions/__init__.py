@@ -3,20 +3,36 @@
 An answer is a plain value. Its method `text` returns it as text for models and terminals, within a
 budget of tokens, with recorded texts as quoted data. The server reads the rows and calls these
 functions; commands and MCP print what they return.
+
+Public modules:
+
+- `asked`: the questions with their arguments
+- `mcp_server`: the questions as tools; needs the package `mcp`
 """
 
-from tracer.questions.outline import Folded, Line, Outline, outline
+from tracer.questions.asked import QUESTIONS, Asked, description
+from tracer.questions.outline import Folded, Line, Outline, kind_of, outline, outline_below
 from tracer.questions.text import LEAST_BUDGET, TOKEN_BYTES, UNTRUSTED, handle, quoted, shown
+from tracer.questions.why import Why, explain, round_above, target_of
 
 __all__ = [
     "LEAST_BUDGET",
+    "QUESTIONS",
     "TOKEN_BYTES",
     "UNTRUSTED",
+    "Asked",
     "Folded",
     "Line",
     "Outline",
+    "Why",
+    "description",
+    "explain",
     "handle",
+    "kind_of",
     "outline",
+    "outline_below",
     "quoted",
+    "round_above",
     "shown",
+    "target_of",
 ]

@@ -236,6 +236,18 @@ def outline(
     return shown
 
 
+def outline_below(tree: PlanNode, record_id: str, budget: int) -> Outline:
+    """Return the outline of a record of a tree; of the whole tree if the tree lacks the record."""
+    walk = Walk(tree)
+    below = next((node for node in walk.nodes if id_of(node) == record_id), tree)
+    return outline(below, budget, root=tree)
+
+
+def kind_of(tree: PlanNode, record_id: str) -> Kind:
+    """Return the kind of a record of a tree; `run` if the tree lacks the record."""
+    return next((node.kind for node in Walk(tree).nodes if id_of(node) == record_id), Kind.RUN)
+
+
 def _by_importance(walk: Walk, root: PlanNode | None, marks: Mapping[str, str]) -> Iterator[int]:
     """Yield the indexes of the nodes, the most important first. Indexes may repeat."""
     origins = {each.id: each.is_handled for each in (root and root.failure_origins) or ()}

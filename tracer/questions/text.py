@@ -33,14 +33,14 @@ _HIDDEN = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 
 
 def budget_bytes(budget: int) -> int:
-    """Return a budget in bytes.
+    """Return a budget in bytes, without the room for `UNTRUSTED`.
 
     Raises:
         BadRequest: It is less than `LEAST_BUDGET`.
     """
     if budget < LEAST_BUDGET:
         raise BadRequest(f"A budget must be at least {LEAST_BUDGET} tokens, and this is {budget}.")
-    return budget * TOKEN_BYTES
+    return budget * TOKEN_BYTES - len(UNTRUSTED)
 
 
 def handle(record_id: object) -> str:

@@ -227,8 +227,8 @@ class RunPreview(Run):
     handled_failures: int = 0
     """The number of failures that did not make the run fail."""
     failure: RunFailure | None = None
-    """The failure that made the run fail. If there are several, the one below the most agents, and
-    then the earliest."""
+    """The failure that made the run fail. If there are several, the one that ended last, because
+    an agent that works on after a failure has handled it."""
     open_call: OpenCall | None = None
     """The call that the run waits for: of the running calls that wait for no other call or agent,
     the earliest. None if the run has ended."""

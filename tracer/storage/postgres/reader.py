@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -60,6 +62,7 @@ from tracer.storage.postgres.tables import (
     NOT_DELETED,
     RUN_NOT_DELETED,
     TABLES,
+    is_text,
 )
 from tracer.storage.postgres.tree import (
     payload_expressions,
@@ -72,6 +75,7 @@ from tracer.store import (
     AnyRecord,
     Exchange,
     PlanWithOpener,
+    RecordMatch,
     RunChanges,
     RunFilter,
     RunOrder,
@@ -221,6 +225,40 @@ SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
     AND {RUN_NOT_DELETED}
 ORDER BY root_plan_id LIMIT 10"""
+
+_HANDLE = re.compile("r?([0-9a-f]{6,10})")
+
+
+def _matches(condition: str) -> str:
+    """Return a query for the records of all kinds, with `{id}` in the condition for their id."""
+    return " UNION ALL ".join(
+        f"(SELECT '{kind}' AS kind, {id_field} AS id, root_plan_id, status FROM {TABLES[kind]}"
+        f" WHERE {condition.format(id=id_field)} AND project_id = %(project_id)s AND {NOT_DELETED}"
+        " LIMIT 20)"
+        for kind, id_field in ID_FIELDS.items()
+    )
+
+
+def _found(matches: str) -> str:
+    return f"""
+SELECT DISTINCT ON (id) kind, id, root_plan_id FROM ({matches}) AS record
+ORDER BY id, status = 'unknown', root_plan_id LIMIT 10"""
+
+
+_BY_ANY_ID = _found(
+    _matches("{id} = %(id)s")
+    + f""" UNION ALL (SELECT 'run', root_plan_id, root_plan_id, 'unknown'::record_status FROM run
+WHERE root_plan_id = %(id)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED})"""
+)
+"""Of a run that has no records yet, its row alone."""
+
+# Not LIKE, which is not leakproof: row-level security would not use the index.
+_BY_HANDLE = _found(_matches("handle_key >= %(from)s AND handle_key < %(to)s"))
+
+_BY_PROVIDER_ID = f"""
+SELECT 'toolCall', tool_call_id, root_plan_id FROM act_tool_info
+WHERE {is_text("provider_call_id", "id")} AND project_id = %(project_id)s AND {NOT_DELETED}
+ORDER BY recorded_at DESC LIMIT 10"""
 
 _CANCEL_REQUESTS = """
 SELECT root_plan_id FROM run
@@ -422,6 +460,25 @@ class PostgresReader:
                 c, self._project_id, root_plan_id, with_projected=with_projected
             ),
         )
+
+    async def find_records(self, reference: str) -> list[RecordMatch]:
+        """Return the records that an id, a handle or a provider's call id may mean."""
+        reference = reference.strip()
+        parameters: dict[str, Any] = {"project_id": self._project_id, "id": reference}
+        query = _BY_PROVIDER_ID
+        with suppress(ValueError):
+            parameters["id"] = UUID(reference)
+            query = _BY_ANY_ID
+        if handle := _HANDLE.fullmatch(reference.lower()):
+            start = handle[1][::-1]
+            parameters |= {"from": start, "to": start + "g"}  # the digit after f
+            query = _BY_HANDLE
+        rows = await fetched(self._project, query, parameters)
+        return [RecordMatch(Kind(kind), *ids) for kind, *ids in rows]
+
+    async def read_record(self, kind: Kind, record_id: UUID) -> AnyRecord:
+        """Return a complete record."""
+        return await in_snapshot(self._project, lambda c: self._one(c, RECORDS[kind], record_id))
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
         """Return the runs that may contain a record, judging by the first bytes of its id."""

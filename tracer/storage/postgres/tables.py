@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -355,6 +355,20 @@ def _by_text(table: str, column: str, *then: str) -> Index:
     return Index(f"{table}_by_{column}", "project_id", beginning, *then, postgresql_where=where)
 
 
+def _by_handle(table: str) -> Index:
+    """Return the index of the endings of ids.
+
+    All ids with one ending are a range of it. Under row-level security, only leakproof conditions
+    use an index, and comparisons of texts are leakproof. `LIKE` is not.
+    """
+    return Index(f"{table}_by_handle", "handle_key", "project_id")
+
+
+def _handle_key(id_field: str) -> Any:
+    computed = Computed(f"reverse(right({id_field}::text, 10))", persisted=True)
+    return Field(sa_column=Column(Text(collation="C"), computed))
+
+
 def _key(column: str) -> PrimaryKeyConstraint:
     return PrimaryKeyConstraint(column, "root_plan_id", "project_id")
 
@@ -536,6 +550,7 @@ class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[
         # never as good as the primary key.
         Index("plan_execution_record_by_run", "root_plan_id", "revision"),
         _failed_by_run("plan_execution_record"),
+        _by_handle("plan_execution_record"),
         _by("plan_execution_record", "parent_plan_id", partly=True),
         _by("plan_execution_record", "tool_call_id", partly=True),
         _by("plan_execution_record", "opened_by_step_id", partly=True),
@@ -548,6 +563,8 @@ class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[
     )
 
     plan_id: UUID = Field(primary_key=True)
+    handle_key: str | None = _handle_key("plan_id")
+    """The last ten hexadecimal digits of the id, in reverse order."""
 
 
 # As above.
@@ -562,10 +579,13 @@ class StepTable(_Projectable, AgentExecutionRecord, table=True):  # type: ignore
         CheckConstraint("position >= 0", name="step_has_counts"),
         _by_run("agent_execution_record"),
         _failed_by_run("agent_execution_record"),
+        _by_handle("agent_execution_record"),
         _by("agent_execution_record", "plan_id"),
     )
 
     step_id: UUID = Field(primary_key=True)
+    handle_key: str | None = _handle_key("step_id")
+    """The last ten hexadecimal digits of the id, in reverse order."""
 
 
 # As above.
@@ -583,10 +603,13 @@ class ThinkActTable(_Projectable, ThinkActRecord, table=True):  # type: ignore[m
         ),
         _by_run("think_act_record"),
         _failed_by_run("think_act_record"),
+        _by_handle("think_act_record"),
         _by("think_act_record", "step_id"),
     )
 
     think_act_id: UUID = Field(primary_key=True)
+    handle_key: str | None = _handle_key("think_act_id")
+    """The last ten hexadecimal digits of the id, in reverse order."""
 
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.
@@ -606,6 +629,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
         CheckConstraint("position >= 0 AND attempt >= 1", name="tool_call_has_counts"),
         _by_run("act_tool_info"),
         _failed_by_run("act_tool_info"),
+        _by_handle("act_tool_info"),
         _by("act_tool_info", "step_id"),
         _by("act_tool_info", "think_act_id", partly=True),
         _by("act_tool_info", "parent_tool_call_id", partly=True),
@@ -629,6 +653,8 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
     )
 
     tool_call_id: UUID = Field(primary_key=True)
+    handle_key: str | None = _handle_key("tool_call_id")
+    """The last ten hexadecimal digits of the id, in reverse order."""
 
 
 def _comment(row_class: type[SQLModel]) -> None:

@@ -1,0 +1,151 @@
+"""Routes that answer questions about runs, as JSON or as text, and the same over MCP."""
+
+# No `from __future__ import annotations`: FastAPI reads the classes of questions from annotations.
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any, Protocol
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
+
+from api.dependencies import Allowed, PlainRoute, Reader, parts_of, reader_for
+from api.middleware.authentication import check_site
+from api.problems import documented
+from api.requests import until_client_leaves
+from tracer import questions
+from tracer.errors import AmbiguousReference, RecordNotFound
+from tracer.lineage import Payloads, build_tree
+from tracer.lineage.tree import PlanNode
+from tracer.questions import QUESTIONS, UNTRUSTED, Asked
+from tracer.questions import asked as ask
+from tracer.questions.mcp_server import Context, mcp_server
+from tracer.records import Kind, access
+from tracer.store import RecordMatch, RunFilter, TraceReader
+
+
+class Answer(Protocol):
+    """An answer: a value that msgspec encodes."""
+
+    def text(self) -> str:
+        """Return it as text."""
+
+
+async def find_one(reader: TraceReader, reference: str) -> RecordMatch:
+    """Return the record that a reference means.
+
+    Raises:
+        RecordNotFound: There is none.
+        AmbiguousReference: It may mean several records.
+    """
+    matches = await reader.find_records(reference)
+    if not matches:
+        raise RecordNotFound("run or record", reference)
+    if len(matches) > 1:
+        raise AmbiguousReference(reference, [(each.kind, each.id) for each in matches])
+    return matches[0]
+
+
+async def _tree(reader: TraceReader, run_id: UUID) -> PlanNode:
+    rows = await reader.read_tree(run_id, Payloads.PREVIEW)
+    return await asyncio.to_thread(build_tree, rows, str(run_id))
+
+
+async def _show(reader: TraceReader, asked: ask.Show) -> Answer:
+    found = await find_one(reader, asked.run)
+    tree = await _tree(reader, found.root_plan_id)
+    return await asyncio.to_thread(questions.outline_below, tree, str(found.id), asked.budget)
+
+
+async def _why(reader: TraceReader, asked: ask.Why) -> Answer:
+    if asked.run is None:
+        page = await reader.list_runs(RunFilter(status="failed"), 1, None)
+        if not page.items:
+            raise RecordNotFound("run", "latest failed")
+        run_id = record_id = page.items[0].root_plan_id
+    else:
+        found = await find_one(reader, asked.run)
+        run_id, record_id = found.root_plan_id, found.id
+    tree = await _tree(reader, run_id)
+    because, origin = await asyncio.to_thread(questions.target_of, tree)
+    if record_id != run_id:
+        because, origin = "record", str(record_id)
+    kind = questions.kind_of(tree, origin)
+    record = None if kind is Kind.RUN else await reader.read_record(kind, UUID(origin))
+    round_id = questions.round_above(tree, origin)
+    think_act = await reader.read_think_act(UUID(round_id)) if round_id else None
+    messages = think_act.messages if think_act else None
+    return await asyncio.to_thread(
+        questions.explain, tree, because, origin, asked.budget, record, messages
+    )
+
+
+_ANSWERS: dict[type[Asked], Callable[[TraceReader, Any], Coroutine[Any, Any, Answer]]] = {
+    ask.Show: _show,
+    ask.Why: _why,
+}
+
+router = APIRouter(prefix="/api/questions", tags=["questions"])
+
+
+def _endpoint(question: type[Asked]) -> Callable[..., Awaitable[Response]]:
+    async def endpoint(
+        request: Request,
+        reader: Reader,
+        asked: Annotated[question, Query()],  # type: ignore[valid-type]
+    ) -> Response:
+        answer = await until_client_leaves(request, _ANSWERS[question](reader, asked))
+        headers = {"Vary": "Accept"}
+        if "text/plain" in request.headers.get("accept", ""):
+            body = UNTRUSTED + answer.text()
+            return Response(body, headers=headers, media_type="text/plain; charset=utf-8")
+        return Response(msgspec.json.encode(answer), headers=headers, media_type="application/json")
+
+    return endpoint
+
+
+for _name, _question in QUESTIONS.items():
+    router.add_api_route(
+        f"/{_name}",
+        _endpoint(_question),
+        name=f"ask_{_name}",
+        description=questions.description(_question),
+        responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )
+
+
+# --- The same questions over MCP: streamable HTTP, stateless, with JSON answers.
+
+
+async def _answer_over_mcp(name: str, asked: Asked, context: Context) -> str:
+    request = context.request
+    assert isinstance(request, Request)
+    reader = await reader_for(request, await parts_of(request), request.state.caller)
+    return UNTRUSTED + (await _ANSWERS[type(asked)](reader, asked)).text()
+
+
+MCP = mcp_server(_answer_over_mcp, version("tracer-lineage"))
+
+
+class _McpResponse(Response):
+    """A response that the library `mcp` writes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one message. No state remains, so that any server answers the next one."""
+        manager = StreamableHTTPSessionManager(MCP, stateless=True, json_response=True)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+
+async def call_mcp(request: Request) -> Response:
+    """Answer a message of the Model Context Protocol (MCP)."""
+    check_site(request)
+    return _McpResponse()
+
+
+MCP_ROUTE = PlainRoute("POST", "/mcp", call_mcp, Allowed(access.Scope.READ), {}, tags=router.tags)
