@@ -65,6 +65,7 @@ from tracer.storage.postgres.migrate import head as schema_head
 from tracer.storage.postgres.processes import projectors
 from tracer.storage.postgres.project_stores import PostgresSessions, ProjectStores
 from tracer.storage.postgres.projects import project_id_of
+from tracer.storage.postgres.search_source import search_index
 
 DEFAULT_PORT = 8420
 DEFAULT_HOST = "127.0.0.1"
@@ -128,6 +129,7 @@ async def server_parts(
             redaction=redaction,
             url=database_url,
             on_commit=on_commit,
+            search=await search_index(pool, settings.search_directory),
         ) as stores,
     ):
         project_id = await project_id_of(pool, project)
@@ -139,7 +141,9 @@ async def server_parts(
         spool = spool_for(settings.home, database_url, project_id=project_id)
         recorder = Recorder(store.recorder_writer, spool, redaction=redaction)
         async with (
-            projectors(database_url, settings.projectors, terms) as projections,
+            projectors(
+                database_url, settings.projectors, terms, search=settings.search_directory
+            ) as projections,
             Backlog(pool, settings.backlog_bytes) as backlog,
             Reaper(pool, terms, stores.notify.written),
             Pruner(pool, stores.notify.written),

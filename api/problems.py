@@ -72,6 +72,7 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "application_unavailable",
     ),
+    errors.SearchOff: (HTTPStatus.CONFLICT, "search_off"),
     errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
     errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),

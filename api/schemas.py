@@ -25,7 +25,16 @@ from pydantic.alias_generators import to_camel
 
 from tracer.records import Kind, Run
 from tracer.records.conversation import ConversationMessage, conversation
-from tracer.records.pages import OpenCall, OwnFigures, RunFailure, RunPreview
+from tracer.records.pages import (
+    FoundPlace,
+    OpenCall,
+    OwnFigures,
+    RunFailure,
+    RunFound,
+    RunPreview,
+    RunSearch,
+    SnippetPart,
+)
 from tracer.records.prices import known_total
 from tracer.records.record_classes import (
     ActToolInfo,
@@ -217,6 +226,52 @@ class OwnFiguresSchema(OwnFigures):
     """The sum of the known costs in US dollars; null if it is zero and some costs are unknown."""
 
 
+class SnippetPartSchema(SnippetPart):
+    """A piece of a text in which a search found words."""
+
+    model_config = read_config()
+
+
+class FoundPlaceSchema(FoundPlace):
+    """A record in which a search found words."""
+
+    model_config = read_config(
+        rootPlanId=PLAN_ID,
+        kind="toolCall",
+        id=TOOL_CALL_ID,
+        agentName="ledger",
+        name="issue_refund",
+        position=None,
+        field="result",
+        snippet=[
+            {"text": "Your ", "isMatch": False},
+            {"text": "refund", "isMatch": True},
+            {"text": " for INV-31337 is done", "isMatch": False},
+        ],
+    )
+
+    snippet: list[SnippetPartSchema]  # type: ignore[assignment]
+    """The part of the field's text around the words, as plain text."""
+
+
+class RunFoundSchema(RunFound):
+    """Why a search lists a run."""
+
+    model_config = read_config()
+
+    places: list[FoundPlaceSchema]  # type: ignore[assignment]
+    """The best two places; empty if the server found none in the time that a page has."""
+
+
+class RunSearchSchema(RunSearch):
+    """The records of a run in which a search found words."""
+
+    model_config = read_config()
+
+    items: list[FoundPlaceSchema]  # type: ignore[assignment]
+    """The places, by the start of their records. There is one for each record."""
+
+
 class RunPreviewSchema(RunSchema, RunPreview):
     """A run in the list of runs, with its question, its answer and its failure.
 
@@ -236,7 +291,11 @@ class RunPreviewSchema(RunSchema, RunPreview):
         seenAt=None,
         parts=1,
         own=None,
+        found=None,
     )
+
+    found: RunFoundSchema | None = None
+    """Why the search lists the run; null without a search."""
 
     own: OwnFiguresSchema | None = None
     """The outcome and the totals of the run alone; null if `parts` is 1."""
@@ -423,6 +482,9 @@ class SearchedPageSchema(PageSchema[Item], Generic[Item]):
 
     searched_back_to: datetime | None
     """If the server did not search all records, the time back to which it searched."""
+    indexed_up_to: datetime | None = None
+    """If the page answers a search (`q`): all changes before this time are known to it. Null while
+    the index is built."""
 
 
 class RunBinSchema(BaseModel):

@@ -19,6 +19,7 @@ NOT_SHOWN = {
     *("revision", "digest", "handle_key", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
     *("summed_revision", "is_summed", "linked_revision", "is_linked", "is_bare", "parts_revision"),
+    "changed_at",
     *("open_at", "left_open_at"),
     *("span_count", "span_records"),
 }

@@ -8,6 +8,7 @@
     │  ├─ TooLarge           larger than the limit of one request
     │  ├─ TooManySecrets     more secrets in one write than can be masked
     │  └─ UnknownFormat      an unsupported format
+    ├─ SearchOff             the server has no search index
     ├─ TooBusy               the server is at its capacity; a retry helps
     ├─ NotIdentified         no valid key or sign-in
     ├─ NotAllowed            the key lacks the scope
@@ -113,6 +114,10 @@ class TooManySecrets(BadRequest):
 
 class UnknownFormat(BadRequest):
     """The format is not supported."""
+
+
+class SearchOff(TracerError):
+    """This server has no search index: check TRACER_SEARCH_DIR, and that projectors run here."""
 
 
 class TooBusy(TracerError):

@@ -80,6 +80,11 @@ def _check_patterns(patterns: SecretStr) -> SecretStr:
     return patterns
 
 
+def _absolute(directory: str | None) -> str | None:
+    is_path = directory not in (None, "off")
+    return str(Path(directory or "").expanduser().absolute()) if is_path else directory
+
+
 def default_home() -> Path:
     """Return the default directory of the embedded Postgres and of the recorder's spool.
 
@@ -128,6 +133,11 @@ class Settings(BaseModel):
     home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
         default_factory=default_home,
         description="The directory of the embedded Postgres and the recorder's spool.",
+    )
+    search_dir: Annotated[str | None, AfterValidator(_absolute)] = Field(
+        default=None,
+        description="The directory of the search index; unset: `search` in TRACER_HOME. `off` "
+        "turns the search off.",
     )
     app: Annotated[str, AfterValidator(_check_app)] | None = Field(
         default=None,
@@ -197,6 +207,13 @@ class Settings(BaseModel):
         default=SecretStr(""),
         description="More regular expressions of secrets, in RE2's syntax, separated by spaces.",
     )
+
+    @property
+    def search_directory(self) -> Path | None:
+        """The directory of the search index; None: off."""
+        if self.search_dir == "off":
+            return None
+        return self.home / "search" if self.search_dir is None else Path(self.search_dir)
 
     @property
     def redaction(self) -> Redaction:

@@ -22,6 +22,7 @@ from tracer.records.pages import (
     Page,
     RunHistogram,
     RunPreview,
+    RunSearch,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -224,8 +225,7 @@ class RunFilter:
     """The exact deployment environment. The five criteria above are exact values, too: the session
     id, the subject, one tag, and the service's name and version."""
     q: str | None = None
-    """Text within the question, the answer, titles, tool and agent names or errors. Case is
-    ignored."""
+    """The words of a search: `words`, `"a phrase"`, `-without`; see `tracer.search.Query`."""
     since: datetime | None = None
     """The run started at this time or later. If it has no start, it was recorded at this time or
     later."""
@@ -398,10 +398,20 @@ class TraceReader(CancelRequestReader, Protocol):
 
         Raises:
             BadCursor: `cursor` does not come from a list of this order.
+            BadRequest: `wanted.q` has no words.
+            SearchOff: There is no search index.
         """
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs in total, and the matching and failed runs per time interval."""
+
+    async def search_run(self, root_plan_id: UUID, q: str) -> RunSearch:
+        """Return the records of a run, and of the runs that continue it, with words of a search.
+
+        Raises:
+            BadRequest: `q` has no words.
+            RecordNotFound: The run does not exist or was deleted.
+        """
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals.

@@ -58,7 +58,7 @@ def projector(
                 signal.signal(each, stop)
             console.print("The projector runs. Stop it with Ctrl-C.")
             # Not in a thread: its time limits are signals, which only the main thread receives.
-            options = ProjectorOptions.of(url, settings.lease_terms)
+            options = ProjectorOptions.of(url, settings.lease_terms, settings.search_directory)
             keep_projecting(options, end, report, TimeLimits())
 
     run_command(run, terminated=0)

@@ -32,6 +32,7 @@ from api.schemas import (
     RunPreviewSchema,
     RunRequest,
     RunSchema,
+    RunSearchSchema,
     SearchedPageSchema,
     ShownStatus,
     SingleRunSchema,
@@ -70,8 +71,9 @@ async def _filter(
     q: Annotated[
         StoredText | None,
         Query(
-            description="A text in the question, the answer, titles, tool and agent names or "
-            "errors. Upper and lower case make no difference."
+            description="Words that the run contains: in its texts, names, arguments, results or "
+            'errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be '
+            "the beginning of a longer one."
         ),
     ] = None,
     other_traces: Annotated[
@@ -131,6 +133,9 @@ async def list_runs(
     other filter, the server examines only the latest 10,000 of these runs. If there are more runs,
     `searchedBackTo` is set.
 
+    With `q`, runs are sorted by the start of the part of the work that contains the words, and
+    `found` shows where. With another order, the latest 10,000 runs that contain them are sorted.
+
     Runs without the value to sort by come last in both directions. For example, an open run has no
     duration.
     """
@@ -188,6 +193,23 @@ async def read_run(
         run.behind = BehindSchema.model_validate(fresh.behind)
         run.projection_error = fresh.behind.error
     return run
+
+
+@router.get(
+    "/{rootPlanId}/search",
+    responses=documented(HTTPStatus.NOT_FOUND),
+)
+async def search_run(
+    root_plan_id: RootPlanId,
+    reader: Reader,
+    q: Annotated[StoredText, Query(description="The words, as in the list of runs.")],
+) -> RunSearchSchema:
+    """Find the records of a run, and of the runs that continue it, that contain words.
+
+    A record is returned if it contains one of the words or phrases. The latest 1,000 records, or 16
+    MB of texts, are the limit (`hasMore`).
+    """
+    return RunSearchSchema.model_validate(await reader.search_run(root_plan_id, q))
 
 
 @router.delete(

@@ -34,6 +34,7 @@ CREATE TABLE project (
     keep_days integer,
     keep_runs bigint,
     payloads text NOT NULL DEFAULT 'keep',
+    erased_at timestamptz,
     summed_at timestamptz,
     PRIMARY KEY (project_id),
     CONSTRAINT project_has_its_own_name UNIQUE (name),
@@ -104,6 +105,7 @@ CREATE TABLE run (
     parts_revision bigint NOT NULL DEFAULT 0,
     linked_revision bigint NOT NULL DEFAULT 0,
     is_linked boolean GENERATED ALWAYS AS (revision <= linked_revision) STORED NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     PRIMARY KEY (project_id, root_plan_id),
     CONSTRAINT run_totals_are_counts CHECK (
         input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0 AND tool_calls >= 0 AND
@@ -144,6 +146,7 @@ CREATE INDEX run_open
     WHERE deleted_at IS NULL
         AND (status < 'cancelled' OR whole_status IN ('running', 'abandoned'));
 CREATE INDEX run_open_below_root ON run (open_at) WHERE open_at IS NOT NULL;
+CREATE INDEX run_by_change ON run (project_id, changed_at, root_plan_id);
 CREATE INDEX run_to_link ON run (project_id, root_plan_id) WHERE NOT is_linked;
 CREATE INDEX run_by_head ON run (project_id, head_id) WHERE head_id IS NOT NULL;
 CREATE INDEX run_of_claims

@@ -105,6 +105,9 @@ class Page(Generic[Item]):
     """None on the last page."""
     searched_back_to: datetime | None = None
     """The time of the last examined record, if the limit of examined records was reached."""
+    indexed_up_to: datetime | None = None
+    """If the page answers a search: the time up to which the search knows all changes. None while
+    the index is built."""
 
 
 # --- Histogram of runs: how many runs match a filter, in total and per time interval.
@@ -208,6 +211,51 @@ class OwnFigures(_Part):
     failures: int
 
 
+class SnippetPart(_Part):
+    """A piece of a text in which a search found words."""
+
+    text: str
+    """Plain text, without markup."""
+    is_match: bool
+    """Whether the search asks for this piece."""
+
+
+class FoundPlace(_Part):
+    """A record in which a search found words."""
+
+    root_plan_id: UUID
+    kind: Kind
+    id: UUID
+    agent_name: str | None
+    """The agent that did the work."""
+    name: str | None
+    """The name of the tool or of the model."""
+    position: int | None
+    """The number of a model call within its step, from 0."""
+    field: str
+    """The field of the record that contains the words, such as `result`."""
+    snippet: list[SnippetPart]
+    """The part of the field's text around the words."""
+
+
+class RunSearch(_Part):
+    """The records of a run in which a search found words."""
+
+    items: list[FoundPlace]
+    """The places, by the start of their records. There is one for each record."""
+    has_more: bool
+    """Whether the search ended before all texts of the run were read."""
+
+
+class RunFound(_Part):
+    """Why a search lists a run."""
+
+    run_id: UUID
+    """The run whose texts contain the words: the listed run, or one that continues it."""
+    places: list[FoundPlace]
+    """The best two places; empty if the server found none in the time that a page has."""
+
+
 class RunPreview(Run):
     """A run as a row of the run list.
 
@@ -239,6 +287,8 @@ class RunPreview(Run):
     first."""
     own: OwnFigures | None = None
     """The outcome and the totals of the run alone; null if `parts` is 1."""
+    found: RunFound | None = None
+    """Why the search lists the run; null without a search."""
 
 
 def whole_preview(head: RunPreview, parts: Sequence[RunPreview]) -> RunPreview:

@@ -147,6 +147,7 @@ def soft_delete(which: str) -> str:
     """
     return f"""
     UPDATE run SET deleted_at = coalesce(%(now)s, statement_timestamp()), revision = revision + 1,
+    changed_at = statement_timestamp(),
     status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, recorder_id = NULL,
     title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
     traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,

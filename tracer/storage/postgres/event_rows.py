@@ -66,7 +66,8 @@ SELECT root_plan_id, think_act_id, cost_usd, {", ".join(_FIELDS)} FROM think_act
 WHERE project_id = %s AND root_plan_id = ANY(%s) AND finished_at IS NOT NULL"""
 
 _RAISE = """
-UPDATE run SET revision = revision + 1 WHERE project_id = %s AND root_plan_id = ANY(%s)"""
+UPDATE run SET revision = revision + 1, changed_at = statement_timestamp()
+WHERE project_id = %s AND root_plan_id = ANY(%s)"""
 
 _CHANGE = """
 UPDATE think_act_record AS stored SET cost_usd = new.cost_usd, revision = run.revision
@@ -322,7 +323,8 @@ def _lock_runs() -> str:
         {", ".join(values.values())}
     FROM json_to_recordset($3) AS incoming ({merge.incoming_columns()})
     ORDER BY root_plan_id
-    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1, {new}
+    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1,
+        changed_at = statement_timestamp(), {new}
     WHERE stored.deleted_at IS NULL AND stored.source = 'events'"""
 
 
@@ -352,6 +354,7 @@ def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
     parts += [_changed(kind, f"${number}", locked) for number, kind in enumerate(kinds, 5)]
     new = {
         "revision": "locked.revision",
+        "changed_at": "statement_timestamp()",
         "open_at": "CASE WHEN run.open_at IS NOT NULL THEN $2::timestamptz END",
     }
     joined = ""

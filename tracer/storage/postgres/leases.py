@@ -146,7 +146,7 @@ SELECT root_plan_id FROM run
 WHERE project_id = $1 AND root_plan_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED"""
 
 RAISE_RUNS = """
-UPDATE run SET revision = run.revision + 1
+UPDATE run SET revision = run.revision + 1, changed_at = statement_timestamp()
 FROM unnest($1::integer[], $2::uuid[]) AS incoming (project_id, root_plan_id)
 WHERE run.project_id = incoming.project_id AND run.root_plan_id = incoming.root_plan_id"""
 
@@ -166,7 +166,7 @@ counts as left if nothing was written for $2 at the time $1, or if a recorder of
 MARK_LEFT = f"""
 UPDATE run SET left_open_at = CASE WHEN run.left_open_at IS NULL
     THEN coalesce((SELECT min(part.abandoned_at) {_DEAD_PART}), run.open_at + $2::interval) END,
-    revision = run.revision + 1
+    revision = run.revision + 1, changed_at = statement_timestamp()
 WHERE project_id = $3 AND root_plan_id = $4 AND open_at IS NOT NULL AND deleted_at IS NULL
     AND (left_open_at IS NOT NULL) <> {_IS_LEFT}
 RETURNING root_plan_id"""

@@ -156,7 +156,9 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND linked_revision > 0
 WRITE = """
 UPDATE run SET continues_run_id = incoming.continues_run_id, head_id = incoming.head_id,
     is_inside = incoming.is_inside, whole_status = incoming.whole_status,
-    revision = run.revision + incoming.growth, linked_revision = incoming.linked_revision,
+    revision = run.revision + incoming.growth,
+    changed_at = CASE WHEN incoming.growth > 0 THEN statement_timestamp() ELSE run.changed_at END,
+    linked_revision = incoming.linked_revision,
     parts_revision = CASE WHEN incoming.has_changed_parts THEN run.revision + incoming.growth
         ELSE run.parts_revision END
 FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::boolean[], $6::text[], $7::bigint[],

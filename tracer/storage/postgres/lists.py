@@ -34,9 +34,6 @@ from tracer.records.pages import (
 )
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import (
-    SEARCHED,
-    SEARCHED_CHARACTERS,
-    SEARCHED_OF_ROOT_PLAN,
     check_status,
     columns,
     select,
@@ -135,7 +132,12 @@ class Listing:
 
 
 def list_of_runs(
-    wanted: RunFilter, project_id: int, cursor: str | None, *, is_spread: bool = False
+    wanted: RunFilter,
+    project_id: int,
+    cursor: str | None,
+    *,
+    is_spread: bool = False,
+    among: Sequence[UUID] | None = None,
 ) -> Listing:
     """Return the listing of runs. Its SQL refers to the table as `run`.
 
@@ -145,11 +147,13 @@ def list_of_runs(
         cursor: The cursor of the previous page.
         is_spread: Whether Citus distributes the tables. Criteria then examine only the first run
             of a piece of work, because Citus cannot join it with the others.
+        among: The runs that a search found; None: all runs.
     """
     listing = Listing("run", "root_plan_id", most_examined=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
     _add_among(listing, session_id=wanted.session, subject=wanted.subject)
+    listing.among.add("root_plan_id = ANY(%(among)s)", among=among)
     _add_range(listing, wanted, cursor)
     if wanted.all_parts:
         _add_status(listing, wanted.status)
@@ -178,18 +182,6 @@ def list_of_runs(
         ("{}.deployment_environment = %(environment)s", "environment", wanted.environment),
     ):
         looked_for.add(_of_run(condition, reaches_parts), **{name: _stored(value)})
-    looked_for.add(
-        " OR ".join(
-            (
-                *(in_run(TABLES[kind], _mentions(columns)) for kind, columns in SEARCHED.items()),
-                in_run(
-                    TABLES[Kind.PLAN],
-                    f"part.plan_id = part.root_plan_id AND ({_mentions(_OF_ROOT_PLAN)})",
-                ),
-            )
-        ),
-        q=_anywhere(wanted.q),
-    )
     return listing
 
 
@@ -266,9 +258,6 @@ def read_page(
     return Page(items, None)
 
 
-_OF_ROOT_PLAN = [f"left({text}, {SEARCHED_CHARACTERS})" for text in SEARCHED_OF_ROOT_PLAN]
-
-
 _OTHERS = f"""FROM run AS other WHERE other.project_id = run.project_id
         AND other.head_id = run.root_plan_id AND other.{RUN_NOT_DELETED}"""
 """The runs that continue a run, in a subquery."""
@@ -301,20 +290,8 @@ def _of_run(condition: str, reaches_parts: bool) -> str:
     return f"{own} OR whole_status IS NOT NULL AND {others}"
 
 
-def _mentions(columns: Sequence[str]) -> str:
-    return " OR ".join(f"{column} ILIKE %(q)s" for column in columns)
-
-
 def _stored(text: str | None) -> str | None:
     return None if text is None else storable(text)
-
-
-def _anywhere(text: str | None) -> str | None:
-    """Return the ILIKE pattern for text that contains `text` literally."""
-    if text is None:
-        return None
-    literal = storable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{literal}%"
 
 
 def _add_among(listing: Listing, **texts: str | None) -> None:

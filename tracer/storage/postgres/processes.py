@@ -13,9 +13,10 @@ import time
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Self
 from uuid import UUID
 
@@ -25,10 +26,12 @@ import psycopg
 
 from tracer.logs import configure_logs, get_logger
 from tracer.records import DEFAULT_TERMS, LeaseTerms
+from tracer.search import Follower
 from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
 from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
 from tracer.storage.postgres.rollups import Sums
+from tracer.storage.postgres.search_source import SearchSource, directory_of
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
 
 # --- A projector: a loop that turns the pending spans of all projects into records. In between it
@@ -76,11 +79,14 @@ class ProjectorOptions:
     """The database's URL, without a pooler: claims and notifications need a session."""
     lease_seconds: float
     span_idle_seconds: float
+    search_directory: str | None = None
+    """The directory of search indexes; None: this projector keeps none."""
 
     @classmethod
-    def of(cls, url: str, terms: LeaseTerms) -> Self:
+    def of(cls, url: str, terms: LeaseTerms, search: Path | None = None) -> Self:
         """Return the parameters of a projector for a database, with the lengths of leases."""
-        return cls(url, terms.lease.total_seconds(), terms.span_idle.total_seconds())
+        directory = None if search is None else str(search)
+        return cls(url, terms.lease.total_seconds(), terms.span_idle.total_seconds(), directory)
 
     @property
     def terms(self) -> LeaseTerms:
@@ -153,7 +159,7 @@ def _project_in_turns(
     report: Callable[[Report], None],
     limits: TimeLimits | None,
 ) -> None:
-    background = BackgroundWork(connection)
+    background = BackgroundWork(connection, options.search_directory)
     projector = Projector(
         connection,
         terms=options.terms,
@@ -161,14 +167,26 @@ def _project_in_turns(
         on_end=background.work_if_due,
         limits=limits,
     )
+    with closing(background):
+        _take_turns(connection, end, report, projector, background)
+
+
+def _take_turns(
+    connection: SyncConnection,
+    end: int,
+    report: Callable[[Report], None],
+    projector: Projector,
+    background: BackgroundWork,
+) -> None:
     blocked = 0
     while not _readable([end], 0):
         done = projector.project_due()
-        has_worked = background.work()
+        has_projected = bool(done.projected or done.failures)
+        has_worked = background.work(is_idle=not has_projected)
         unread = Counter[str]()
         _count_scopes(unread, done.unread)
         report(Report(False, done.projected, None, done.failures, unread))
-        if done.projected or done.failures or has_worked:
+        if has_projected or has_worked:
             blocked = 0
             continue
         pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
@@ -186,25 +204,58 @@ class BackgroundWork:
     All queues are short most of the time. Batches are small, so no queue waits for another one.
     """
 
-    def __init__(self, connection: SyncConnection) -> None:
-        """Use the projector's connection."""
+    def __init__(self, connection: SyncConnection, search_directory: str | None) -> None:
+        """Use the projector's connection, and the directory of search indexes if there is one."""
         self._queues = (Linker(connection).visit_due, Sums(connection).add_due)
         self._next = 0.0
+        self._follower = None
+        if search_directory is not None:
+            source = SearchSource(connection)
+            directory = directory_of(Path(search_directory), source.identity())
+            self._follower = Follower(source, directory)
+        self._index_began = time.monotonic()
+        self._index_seconds = 0.0
 
-    def work(self) -> bool:
+    def work(self, *, is_idle: bool) -> bool:
         """Take a batch from each queue. Return whether one had any.
+
+        Args:
+            is_idle: Whether there is nothing to project. Otherwise the search index gets at most
+                `INDEX_SHARE` of a core.
 
         Raises:
             psycopg.OperationalError: The database does not answer. All work is done later.
         """
         has_worked = [bool(take()) for take in self._queues]
         self._next = time.monotonic() + BETWEEN_SECONDS
-        return any(has_worked)
+        is_idle = is_idle and not any(has_worked)
+        return self._index(is_idle=is_idle) or any(has_worked)
 
     def work_if_due(self) -> None:
         """Work while many groups are projected one after another."""
         if time.monotonic() >= self._next:
-            self.work()
+            self.work(is_idle=False)
+
+    def close(self) -> None:
+        """Release the search index."""
+        if self._follower is not None:
+            self._follower.close()
+
+    def _index(self, *, is_idle: bool) -> bool:
+        elapsed = time.monotonic() - self._index_began
+        if self._follower is None or not (is_idle or self._index_seconds < INDEX_SHARE * elapsed):
+            return False
+        if elapsed > _SHARED_SECONDS:
+            self._index_began, self._index_seconds = time.monotonic(), 0.0
+        begun = time.process_time()
+        has_worked = self._follower.step()
+        self._index_seconds += time.process_time() - begun
+        return has_worked
+
+
+INDEX_SHARE = 0.25
+_SHARED_SECONDS = 60.0
+"""How long the time that the index took counts."""
 
 
 def _count_scopes(counts: Counter[str], more: Mapping[str, int]) -> None:
@@ -341,6 +392,7 @@ async def projectors(
     number: int = 2,
     terms: LeaseTerms = DEFAULT_TERMS,
     limits: Limits | None = None,
+    search: Path | None = None,
 ) -> AsyncIterator[ProjectionCounts]:
     """Run projectors during the block, and yield the counts of their work.
 
@@ -352,9 +404,10 @@ async def projectors(
         number: How many processes to run.
         terms: How long leases last.
         limits: When to kill a process.
+        search: The directory of search indexes; None: no index.
     """
     counts = ProjectionCounts()
-    options = ProjectorOptions.of(url, terms)
+    options = ProjectorOptions.of(url, terms, search)
     tasks = [
         asyncio.create_task(
             _keep_running(options, counts, limits or Limits()), name=f"tracer-projector-{each}"

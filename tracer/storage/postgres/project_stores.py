@@ -25,6 +25,7 @@ from tracer.records.sessions import (
     stored_session_id,
 )
 from tracer.redaction import Redaction, standard_redaction
+from tracer.search import SearchIndex
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.pool import Pool, store_errors
@@ -158,6 +159,7 @@ class ProjectStores:
         redaction: Redaction | None = None,
         url: str | None = None,
         on_commit: OnCommit = lambda _written, _seconds: None,
+        search: SearchIndex | None = None,
     ) -> None:
         """Create the stores on a pool that all projects share.
 
@@ -168,8 +170,10 @@ class ProjectStores:
             redaction: Masks secrets; None: with the standard rules.
             url: The same database, for notifications between processes; None: no notifications.
             on_commit: Called after each batch of writes.
+            search: The index that answers searches; None: they are rejected.
         """
         self._pool = pool
+        self._search = search
         self._terms = terms
         self._redaction = redaction
         self._project_pool = project_pool
@@ -267,7 +271,7 @@ class ProjectStores:
 
     async def _open(self, project_id: int) -> ProjectStore:
         project = self._project_pool(self._pool, project_id)
-        reader = PostgresReader(project)
+        reader = PostgresReader(project, self._search)
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._entered.enter_async_context(watch)
         settings, prices = SettingsOfProject(project), ModelPrices(project)

@@ -183,7 +183,8 @@ SET arrived = stored.arrived + 1, due_at = excluded.due_at, attempts = 0, failur
 RETURNING root_plan_id, arrived"""
 
 _CLEAR_ERRORS = f"""
-UPDATE run SET projection_error = NULL, revision = revision + 1
+UPDATE run SET projection_error = NULL, revision = revision + 1,
+    changed_at = statement_timestamp()
 WHERE {_OF_RUNS} AND projection_error IS NOT NULL"""
 
 _NEXT = f"""

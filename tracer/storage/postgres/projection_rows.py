@@ -402,6 +402,8 @@ _RUN_COLUMNS = {
 _RUN_VALUES = {column: f"incoming.{column}" for column in RUN_FIELDS} | {
     "cancel_requested_at": "least(run.cancel_requested_at, incoming.cancel_requested_at)",
     "revision": "incoming.revision",
+    "changed_at": "CASE WHEN incoming.revision > run.revision THEN $2::timestamptz"
+    " ELSE run.changed_at END",
     "projected": "incoming.projected",
     "projection_version": "incoming.projection_version",
     "projection_error": "NULL",
@@ -536,7 +538,8 @@ WITH failed AS (
         AND stored.root_plan_id = ANY($3::uuid[]) AND stored.attempts > 0
     RETURNING stored.root_plan_id, stored.due_at = 'infinity' AS is_over, stored.failure
 )
-UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
+UPDATE run SET projection_error = failed.failure, revision = run.revision + 1,
+    changed_at = $2::timestamptz
 FROM failed
 WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id
     AND run.root_plan_id = ANY($3::uuid[]) AND failed.is_over

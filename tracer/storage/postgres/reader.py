@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -18,8 +20,10 @@ from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
 from tracer.records.pages import (
     Page,
+    RunFound,
     RunHistogram,
     RunPreview,
+    RunSearch,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -35,6 +39,7 @@ from tracer.records.record_classes import (
 )
 from tracer.records.span_records import SpanRecords
 from tracer.records.spans import Contents
+from tracer.search import Query, SearchIndex
 from tracer.storage.postgres.citus import check_workers, is_spread
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (
@@ -54,6 +59,7 @@ from tracer.storage.postgres.pool import (
     store_errors,
 )
 from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named, select
+from tracer.storage.postgres.search_pages import FoundRuns, read_places, read_places_in_run
 from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
 from tracer.storage.postgres.spans import list_parts, read_part, read_span_records
 from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
@@ -135,6 +141,11 @@ R = TypeVar("R", bound=Record)
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
 _RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_PARTS_OF_RUN = f"""
+SELECT root_plan_id FROM run
+WHERE project_id = %(project_id)s AND (root_plan_id = %(run)s OR head_id = %(run)s)
+    AND {RUN_NOT_DELETED}"""
 
 _SOURCE = f"SELECT source FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
@@ -308,8 +319,9 @@ WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id =
 class PostgresReader:
     """`tracer.store.TraceReader` over a project's connections."""
 
-    def __init__(self, project: ProjectPool) -> None:
+    def __init__(self, project: ProjectPool, search: SearchIndex | None = None) -> None:
         self._project = project
+        self._search = search or SearchIndex(None)
         self._project_id = project.project_id
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -323,9 +335,14 @@ class PostgresReader:
         """Return a page of runs."""
         is_latest = order is RunOrder.LATEST
         all_parts = wanted.all_parts
-        listing = await self._listing(wanted, cursor if is_latest else None)
+        spread = await self._is_spread()
 
         def read(connection: SyncConnection) -> Page[RunPreview]:
+            if wanted.q is not None and is_latest:
+                return self._found(connection, wanted, limit, cursor, spread)
+            listing, back_to = self._listing(
+                connection, wanted, cursor if is_latest else None, spread
+            )
             if is_latest:
                 page = read_page(connection, Run, columns(Run), listing, limit)
             else:
@@ -335,19 +352,72 @@ class PostgresReader:
             previews = read_run_previews(
                 connection, self._project_id, page.items, all_parts=all_parts
             )
-            return Page(previews, page.next_cursor, page.searched_back_to)
+            up_to = None if wanted.q is None else self._search.up_to(self._project_id)
+            return Page(previews, page.next_cursor, back_to or page.searched_back_to, up_to)
+
+        return await in_snapshot(self._project, read)
+
+    def _found(
+        self,
+        connection: SyncConnection,
+        wanted: RunFilter,
+        limit: int,
+        cursor: str | None,
+        spread: bool,
+    ) -> Page[RunPreview]:
+        """Return a page of a search, with the places where the runs contain the words."""
+        up_to = self._search.up_to(self._project_id)
+        found = FoundRuns(connection, self._search, self._project_id, wanted)
+        items, next_cursor, back_to = found.page(limit, cursor, is_spread=spread)
+        previews = read_run_previews(
+            connection, self._project_id, [run for run, _ in items], all_parts=wanted.all_parts
+        )
+        hits = [run_id for _, run_id in items]
+        places = read_places(connection, self._project_id, hits, found.query)
+        for preview, run_id in zip(previews, hits, strict=True):
+            preview.found = RunFound(run_id=run_id, places=places.get(run_id, []))
+        return Page(previews, next_cursor, back_to, up_to)
+
+    async def search_run(self, root_plan_id: UUID, q: str) -> RunSearch:
+        """Return the records of a piece of work that contain words of a query."""
+        query = Query.parse(q)
+        parameters = {"project_id": self._project_id, "run": root_plan_id}
+
+        def read(connection: SyncConnection) -> RunSearch:
+            runs = [run_id for (run_id,) in connection.execute(_PARTS_OF_RUN, parameters)]
+            if root_plan_id not in runs:
+                raise RecordNotFound("run", root_plan_id)
+            items, has_more = read_places_in_run(connection, self._project_id, runs, query)
+            return RunSearch(items=items, has_more=has_more)
 
         return await in_snapshot(self._project, read)
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs."""
-        listing = await self._listing(wanted, None)
-        return await in_snapshot(self._project, lambda c: read_histogram(c, listing, wanted))
+        spread = await self._is_spread()
 
-    async def _listing(self, wanted: RunFilter, cursor: str | None) -> Listing:
+        def read(connection: SyncConnection) -> RunHistogram:
+            listing, back_to = self._listing(connection, wanted, None, spread)
+            histogram = read_histogram(connection, listing, wanted)
+            return replace(histogram, counted_back_to=back_to or histogram.counted_back_to)
+
+        return await in_snapshot(self._project, read)
+
+    async def _is_spread(self) -> bool:
         with store_errors():
-            spread = await is_spread(self._project.pool)
-        return list_of_runs(wanted, self._project_id, cursor, is_spread=spread)
+            return await is_spread(self._project.pool)
+
+    def _listing(
+        self, connection: SyncConnection, wanted: RunFilter, cursor: str | None, spread: bool
+    ) -> tuple[Listing, datetime | None]:
+        """Return the listing of a filter, and the time back to which its search examined runs."""
+        among, back_to = None, None
+        if wanted.q is not None:
+            among, back_to = FoundRuns(connection, self._search, self._project_id, wanted).heads()
+        return (
+            list_of_runs(wanted, self._project_id, cursor, is_spread=spread, among=among),
+            back_to,
+        )
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None

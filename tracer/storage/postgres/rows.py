@@ -52,20 +52,6 @@ def select(
 
 # --- Rules of lists, searches and rejections that all stores share.
 
-SEARCHED = {
-    Kind.PLAN: ("title", "agent_name", "error_type", "error_message"),
-    Kind.STEP: ("agent_name", "error_type", "error_message"),
-    Kind.THINK_ACT: ("error_type", "error_message"),
-    Kind.TOOL_CALL: ("name", "error_type", "error_message"),
-}
-"""The fields that the search of the run list examines."""
-
-SEARCHED_OF_ROOT_PLAN = ("user_request", "summary")
-"""Fields of the root plan that the search examines too: the question and the answer of the run."""
-
-SEARCHED_CHARACTERS = 2_000
-"""How many characters of the question and of the answer are searched, from the beginning."""
-
 KIND_WORDS = {
     Kind.RUN: "run",
     Kind.PLAN: "plan",

@@ -82,6 +82,8 @@ class ProjectRow(TableRow, table=True):
     """If the project has more runs, the oldest are deleted; null: no limit."""
     payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
     """How payloads are stored: `keep`, `preview` (the beginning) or `drop`."""
+    erased_at: datetime | None = None
+    """When the data of a user was erased last. Search indexes are built again afterwards."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
     null before the first pass has ended."""
@@ -433,6 +435,7 @@ class RunTable(_Stored, Run, table=True):
             "root_plan_id",
             postgresql_where=text("NOT is_summed"),
         ),
+        Index("run_by_change", "project_id", "changed_at", "root_plan_id"),
         Index("run_to_link", "project_id", "root_plan_id", postgresql_where=text("NOT is_linked")),
         Index(
             "run_by_head",
@@ -515,6 +518,8 @@ class RunTable(_Stored, Run, table=True):
         ),
     )
     """True if the links are up to date."""
+    changed_at: datetime = Field(sa_column_kwargs={"server_default": text("statement_timestamp()")})
+    """When the revision of the run was raised last."""
 
 
 # pydantic's mypy plugin gives both bases a `model_construct` of their own.

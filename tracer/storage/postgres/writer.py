@@ -74,7 +74,8 @@ SELECT root_plan_id, deleted_at IS NOT NULL FROM run
 WHERE project_id = %s AND root_plan_id = ANY(%s)"""
 
 _REQUEST_CANCEL = f"""
-UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
+UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1,
+    changed_at = statement_timestamp()
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}
     AND status < 'cancelled' AND cancel_requested_at IS NULL"""
 
@@ -273,7 +274,8 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
 """Add the sizes of new blocks to runs that arrived as events. Such runs are never projected."""
 
 _NOTE_REFUSED = """
-UPDATE run SET refused_spans = refused_spans + incoming.spans, revision = revision + 1
+UPDATE run SET refused_spans = refused_spans + incoming.spans, revision = revision + 1,
+    changed_at = statement_timestamp()
 FROM unnest($2::uuid[], $3::bigint[]) AS incoming (root_plan_id, spans)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[])"""
