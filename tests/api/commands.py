@@ -12,16 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from api.main import DEFAULT_HOST, FREE_PORT, served
+from tests.searching import index_of
 from tracer.cli.main import commands
 from tracer.records import DEFAULT_PROJECT
 from tracer.runtime import Agent, Application
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.search import SearchIndex
 from tracer.settings import read_settings
 
 
@@ -100,7 +103,12 @@ def serving_here(
         first_key=first_key,
         grpc="grpc_host" in settings,
     )
+
+    async def index(*_: object) -> SearchIndex:
+        return index_of(database_url)
+
     with (
+        patch("api.main.search_index", index),
         process_settings_restored(),
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(serving) as server,

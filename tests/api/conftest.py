@@ -23,6 +23,7 @@ from tests.api import commands
 from tests.api.commands import Tracer
 from tests.projecting import DatabaseProjection, Projection, WokenProjection, project
 from tests.sample_runs import SampleRun
+from tests.searching import index_of
 from tracer.logs import configure_logs
 from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder import Recorder, Spool
@@ -114,7 +115,7 @@ async def serving_parts(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
     async with open_pool(database_url, answer_seconds=answer_seconds) as pool:
-        reader = PostgresReader(ProjectPool(pool))
+        reader = PostgresReader(ProjectPool(pool), index_of(database_url))
         projection = WokenProjection(connection_options(database_url), ProjectPool(pool))
         async with (
             RunWatch(reader) as watch,

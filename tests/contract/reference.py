@@ -16,7 +16,6 @@ from tracer.records.merge import merge_records, partial_records
 from tracer.records.pages import TimeRange
 from tracer.records.pages import moment_of as moment
 from tracer.records.record_classes import RECORDS, ActToolInfo
-from tracer.storage.postgres.rows import SEARCHED, SEARCHED_CHARACTERS, SEARCHED_OF_ROOT_PLAN
 from tracer.store import RunFilter, RunOrder, ToolCallFilter
 from tracer.text import storable
 
@@ -62,10 +61,6 @@ class Reference:
         records = [
             (k, r) for k in RECORDS for r in self.records[k] if r.root_plan_id == run.root_plan_id
         ]
-        texts = [getattr(record, name) for kind, record in records for name in SEARCHED[kind]]
-        for name in SEARCHED_OF_ROOT_PLAN:
-            roots = (r for _, r in records if getattr(r, "plan_id", None) == run.root_plan_id)
-            texts += [(getattr(root, name, None) or "")[:SEARCHED_CHARACTERS] for root in roots]
         values: list[tuple[str | None, Iterable[str | None]]] = [
             (wanted.status, [run.shown_status]),
             (wanted.agent, [getattr(record, "agent_name", None) for _, record in records]),
@@ -77,11 +72,8 @@ class Reference:
             (wanted.service_version, [run.service_version]),
             (wanted.environment, [run.deployment_environment]),
         ]
-        found = storable(wanted.q or "").lower()
-        return (
-            _is_within(run, wanted)
-            and all(value is None or storable(value) in allowed for value, allowed in values)
-            and (wanted.q is None or any(found in (text or "").lower() for text in texts))
+        return _is_within(run, wanted) and all(
+            value is None or storable(value) in allowed for value, allowed in values
         )
 
     def list_tool_calls(self, wanted: ToolCallFilter) -> list[ActToolInfo]:

@@ -21,6 +21,7 @@ from tests.projecting import (
     projecting_after,
     projecting_before,
 )
+from tests.searching import IndexedFirst
 from tests.trees import Node, build_tree, read_tree
 from tracer.clock import Clock, stepping_clock
 from tracer.lineage import Payloads
@@ -107,6 +108,8 @@ def postgres_stores(
         when: When spans are projected.
     """
 
+    index = IndexedFirst(pool.kwargs)
+
     def new_store() -> Store:
         own_project = ProjectPool(pool, next(_projects))
         projection = DatabaseProjection(pool.kwargs)
@@ -116,7 +119,7 @@ def postgres_stores(
             return []
 
         writer = postgres_writer(own_project, WriterOptions(clock=clock(), settle=settle))
-        store = Store(writer, PostgresReader(own_project), projection)
+        store = Store(writer, PostgresReader(own_project, index), projection)
         return projecting(store, when)
 
     return new_store

@@ -39,10 +39,6 @@ RUN_FILTERS = [
     RunFilter(service="b\0"),
     RunFilter(service_version="1"),
     RunFilter(environment="é", service="a"),
-    RunFilter(q="TOOL"),
-    RunFilter(q="%_\\"),
-    RunFilter(q="é"),
-    RunFilter(q="\0"),
     RunFilter(since=START.replace(microsecond=3000)),
     RunFilter(until=START.replace(microsecond=3000)),
 ]

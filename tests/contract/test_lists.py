@@ -123,31 +123,19 @@ async def test_runs_are_filtered_by_status_agent_tool_and_time(store: Store) -> 
     assert await roots(store, RunFilter(until=START + timedelta(hours=1))) == [finished.root]
 
 
-async def test_search_finds_titles_names_and_errors_case_insensitively(store: Store) -> None:
+async def test_search_finds_words_of_all_texts_in_any_order(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
-    found = ["weekly REVIEW", "Check 1", "easur", "CUFF is loose", "valueerror", "pharma", ""]
-    not_found = ["%", "w_ekly", "\\", "\0", "血压"]
+    found = ["weekly REVIEW", "review weekly", "check 1", "meas", "CUFF is loose", "pharmacist"]
+    not_found = ["eekly", '"review weekly"', "cuff loosely", "review -cuff", "血压"]
     matching = [q for q in (*found, *not_found) if await roots(store, RunFilter(q=q)) == [run.root]]
     assert matching == found
 
 
-async def test_search_finds_runs_by_their_question_and_answer(store: Store) -> None:
-    run = Moments()
-    await store.record(
-        run.plan_started(title="Review", user_request="Look at the tide pools\nof Brest"),
-        run.plan_finished(summary="Low tide is at NOON"),
-        run.sub_plan_started(new_id(), run.call, title="Check", user_request="ask the harbour"),
-    )
-    found = ["tide POOLS", "of brest", "at noon"]
-    assert [q for q in (*found, "harbour") if await roots(store, RunFilter(q=q))] == found
-
-
-async def test_search_matches_pattern_characters_literally(store: Store) -> None:
-    run = Moments()
-    await store.record(run.plan_started(title="100%_\\ 血压\0"))
-    for q in ("%", "_", "\\", "0%_\\ 血", "\0"):
-        assert await roots(store, RunFilter(q=q)) == [run.root]
+async def test_search_without_a_word_is_rejected(store: Store) -> None:
+    for q in ("", "%", "-word", '""'):
+        with pytest.raises(BadRequest):
+            await roots(store, RunFilter(q=q))
 
 
 async def test_tool_calls_of_all_runs_are_filtered(store: Store) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.searching import IndexedFirst
 from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import STANDING
@@ -29,7 +30,7 @@ def writer(pool: Pool) -> PostgresWriter:
 
 @pytest.fixture
 def reader(pool: Pool) -> PostgresReader:
-    return PostgresReader(ProjectPool(pool))
+    return PostgresReader(ProjectPool(pool), IndexedFirst(pool.kwargs))
 
 
 @pytest.fixture

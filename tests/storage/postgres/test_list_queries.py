@@ -40,7 +40,7 @@ async def test_search_continues_over_rows_until_a_match(
 ) -> None:
     run = sample_run()
     await writer.write(run.events)
-    for wanted in (RunFilter(q="cuff is loose"), RunFilter(tool="check"), RunFilter(agent="nurse")):
+    for wanted in (RunFilter(tool="check"), RunFilter(agent="nurse")):
         pages: list[Page[RunPreview]] = []
         cursor = None
         while not pages or cursor is not None:

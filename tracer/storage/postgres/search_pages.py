@@ -279,7 +279,9 @@ def read_places(
                 places[row[0]].append(place)
         for run_id, of_run in places.items():
             of_run.sort(key=lambda each: -each[0])
-            found[run_id] = [place for _, place in of_run[:PLACES_OF_RUN]]
+            # An answer is often also the result of a step.
+            best = {str(place.snippet): place for _, place in reversed(of_run)}
+            found[run_id] = [*reversed(best.values())][:PLACES_OF_RUN]
     return found
 
 
