@@ -10,6 +10,7 @@ Public modules:
 - `project_stores`: writers, readers and session states, for each project of a server
 - `projection`, `projector`, `processes`: waiting for projections, projecting, and projectors
 - `linker`: links between runs
+- `search_source`: runs and texts for the search index
 - `jobs`, `rollups`: work that a server repeats
 - `projects`, `keys`, `analysts`, `deletion`: administration
 - `migrate`: the schema's versions

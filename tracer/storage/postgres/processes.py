@@ -204,7 +204,7 @@ class BackgroundWork:
     All queues are short most of the time. Batches are small, so no queue waits for another one.
     """
 
-    def __init__(self, connection: SyncConnection, search_directory: str | None) -> None:
+    def __init__(self, connection: SyncConnection, search_directory: str | None = None) -> None:
         """Use the projector's connection, and the directory of search indexes if there is one."""
         self._queues = (Linker(connection).visit_due, Sums(connection).add_due)
         self._next = 0.0
@@ -216,7 +216,7 @@ class BackgroundWork:
         self._index_began = time.monotonic()
         self._index_seconds = 0.0
 
-    def work(self, *, is_idle: bool) -> bool:
+    def work(self, *, is_idle: bool = True) -> bool:
         """Take a batch from each queue. Return whether one had any.
 
         Args:

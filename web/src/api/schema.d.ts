@@ -204,6 +204,9 @@ export interface paths {
          *     other filter, the server examines only the latest 10,000 of these runs. If there are more runs,
          *     `searchedBackTo` is set.
          *
+         *     With `q`, runs are sorted by the start of the part of the work that contains the words, and
+         *     `found` shows where. With another order, the latest 10,000 runs that contain them are sorted.
+         *
          *     Runs without the value to sort by come last in both directions. For example, an open run has no
          *     duration.
          */
@@ -267,6 +270,29 @@ export interface paths {
          *     The first run of a piece of work is deleted with the runs that continue it.
          */
         delete: operations["delete_run"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{rootPlanId}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Run
+         * @description Find the records of a run, and of the runs that continue it, that contain words.
+         *
+         *     A record is returned if it contains one of the words or phrases. The latest 1,000 records, or 16
+         *     MB of texts, are the limit (`hasMore`).
+         */
+        get: operations["search_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1123,6 +1149,70 @@ export interface components {
              * @description The size of its data in bytes; null if the message holds an address only.
              */
             size: number | null;
+        };
+        /**
+         * FoundPlaceSchema
+         * @description A record in which a search found words.
+         * @example {
+         *       "agentName": "ledger",
+         *       "field": "result",
+         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+         *       "kind": "toolCall",
+         *       "name": "issue_refund",
+         *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "snippet": [
+         *         {
+         *           "isMatch": false,
+         *           "text": "Your "
+         *         },
+         *         {
+         *           "isMatch": true,
+         *           "text": "refund"
+         *         },
+         *         {
+         *           "isMatch": false,
+         *           "text": " for INV-31337 is done"
+         *         }
+         *       ]
+         *     }
+         */
+        FoundPlaceSchema: {
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            kind: components["schemas"]["Kind"];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Agentname
+             * @description The agent that did the work.
+             */
+            agentName: string | null;
+            /**
+             * Name
+             * @description The name of the tool or of the model.
+             */
+            name: string | null;
+            /**
+             * Position
+             * @description The number of a model call within its step, from 0.
+             */
+            position: number | null;
+            /**
+             * Field
+             * @description The field of the record that contains the words, such as `result`.
+             */
+            field: string;
+            /**
+             * Snippet
+             * @description The part of the field's text around the words, as plain text.
+             */
+            snippet: components["schemas"]["SnippetPartSchema"][];
         };
         /**
          * GivenPlan
@@ -2249,6 +2339,23 @@ export interface components {
             depth: number;
         };
         /**
+         * RunFoundSchema
+         * @description Why a search lists a run.
+         */
+        RunFoundSchema: {
+            /**
+             * Runid
+             * Format: uuid
+             * @description The run whose texts contain the words: the listed run, or one that continues it.
+             */
+            runId: string;
+            /**
+             * Places
+             * @description The best two places; empty if the server found none in the time that a page has.
+             */
+            places: components["schemas"]["FoundPlaceSchema"][];
+        };
+        /**
          * RunHistogramSchema
          * @description The number of matching runs, in total and by time of start.
          * @example {
@@ -2607,6 +2714,8 @@ export interface components {
             parts: number;
             /** @description The outcome and the totals of the run alone; null if `parts` is 1. */
             own: components["schemas"]["OwnFiguresSchema"] | null;
+            /** @description Why the search lists the run; null without a search. */
+            found: components["schemas"]["RunFoundSchema"] | null;
             /**
              * Durationms
              * @description The duration in milliseconds; null while the record is open or has not started.
@@ -2906,6 +3015,22 @@ export interface components {
             readonly durationMs: number | null;
         };
         /**
+         * RunSearchSchema
+         * @description The records of a run in which a search found words.
+         */
+        RunSearchSchema: {
+            /**
+             * Items
+             * @description The places, by the start of their records. There is one for each record.
+             */
+            items: components["schemas"]["FoundPlaceSchema"][];
+            /**
+             * Hasmore
+             * @description Whether the search ended before all texts of the run were read.
+             */
+            hasMore: boolean;
+        };
+        /**
          * Scope
          * @description A group of actions that a key allows.
          * @enum {string}
@@ -2925,6 +3050,12 @@ export interface components {
              * @description If the server did not search all records, the time back to which it searched.
              */
             searchedBackTo: string | null;
+            /**
+             * Indexedupto
+             * @description If the page answers a search (`q`): all changes before this time are known to it. Null while
+             *     the index is built.
+             */
+            indexedUpTo: string | null;
         };
         /** SearchedPageSchema[ToolCallPreviewSchema] */
         SearchedPageSchema_ToolCallPreviewSchema_: {
@@ -2940,6 +3071,12 @@ export interface components {
              * @description If the server did not search all records, the time back to which it searched.
              */
             searchedBackTo: string | null;
+            /**
+             * Indexedupto
+             * @description If the page answers a search (`q`): all changes before this time are known to it. Null while
+             *     the index is built.
+             */
+            indexedUpTo: string | null;
         };
         /**
          * SignInRequest
@@ -3263,6 +3400,8 @@ export interface components {
             parts: number;
             /** @description The outcome and the totals of the run alone; null if `parts` is 1. */
             own: components["schemas"]["OwnFiguresSchema"] | null;
+            /** @description Why the search lists the run; null without a search. */
+            found: components["schemas"]["RunFoundSchema"] | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
             behind: components["schemas"]["BehindSchema"] | null;
             /**
@@ -3276,6 +3415,22 @@ export interface components {
              * @description The duration in milliseconds; null while the record is open or has not started.
              */
             readonly durationMs: number | null;
+        };
+        /**
+         * SnippetPartSchema
+         * @description A piece of a text in which a search found words.
+         */
+        SnippetPartSchema: {
+            /**
+             * Text
+             * @description Plain text, without markup.
+             */
+            text: string;
+            /**
+             * Ismatch
+             * @description Whether the search asks for this piece.
+             */
+            isMatch: boolean;
         };
         /**
          * SpanEventSchema
@@ -6956,7 +7111,7 @@ export interface operations {
                 serviceVersion?: string | null;
                 /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
-                /** @description A text in the question, the answer, titles, tool and agent names or errors. Upper and lower case make no difference. */
+                /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
@@ -7131,7 +7286,7 @@ export interface operations {
                 serviceVersion?: string | null;
                 /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
-                /** @description A text in the question, the answer, titles, tool and agent names or errors. Upper and lower case make no difference. */
+                /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
                 otherTraces?: boolean;
@@ -7315,6 +7470,88 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    search_run: {
+        parameters: {
+            query: {
+                /** @description The words, as in the list of runs. */
+                q: string;
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The run's root plan. */
+                rootPlanId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunSearchSchema"];
+                };
             };
             /** @description Bad Request */
             400: {
