@@ -28,7 +28,7 @@ BUDGETS: dict[str, int] = {
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 860,
-    "tracer/storage": 9_880,
+    "tracer/storage": 9_920,
     "tracer/testing": 560,
     "tracer/tools": 4_680,
 }
