@@ -42,6 +42,11 @@ class Sign(NamedTuple):
     """The span of the work itself, which becomes its record."""
     span_id: bytes | None = None
     """The id that the span of the work itself has, or will have."""
+    lasting: Name | None = None
+    """A name that is known from the beginning. The ids of the records then derive from it, so that
+    they stay as they are when a span arrives."""
+    is_extra: bool = False
+    """Whether a sign without `names` only adds to work that is known otherwise, and makes none."""
     below: bytes | None = None
     """The id of the span that the work is below, if no name of its agent is known."""
     agent: tuple[Name, ...] = ()

@@ -20,6 +20,7 @@ All results depend only on the set of parts, not on the order of their arrival.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -214,6 +215,9 @@ class _Completion:
     def _add(self, role: Role, signs: list[Sign], names: set[Name]) -> _Work:
         own = next((sign.span for sign in signs if sign.span is not None), None)
         span = own or self._make(role, signs, names)
+        lasting = next((sign.lasting for sign in signs if sign.lasting is not None), None)
+        if lasting is not None and own is not None:
+            span.lasting_id = _id(role, lasting)
         work = _Work(role, signs, names, span, own is None)
         for name in names:
             self._by_name[role, name] = work
@@ -227,7 +231,8 @@ class _Completion:
         stated = next((sign.span_id for sign in signs if sign.span_id is not None), None)
         if stated is None or stated in self._parts.by_id or stated in self._made:
             # The id of an agent outranks that of a span: it is known from the beginning.
-            known = {name for name in names if name[0] == "agent"} or names
+            known = {sign.lasting for sign in signs if sign.lasting is not None}
+            known = known or {name for name in names if name[0] == "agent"} or names
             stated = min(_id(role, name) for name in known)
         facts = next((sign.facts for sign in signs if sign.facts is not None), SpanFacts(role))
         end = next((sign.end for sign in signs if sign.end and role is not Role.AGENT), 0)
@@ -244,45 +249,40 @@ class _Completion:
 
     def _match(self, loose: list[Sign]) -> None:
         """Add each sign without names to the work with its call id that was running then."""
-        known: dict[Name, list[_Work]] = {}
-        for role in (Role.MODEL, Role.TOOL):
-            for work in self._works[role]:
-                for call_id in {(role, sign.call_id) for sign in work.signs if sign.call_id}:
-                    known.setdefault(call_id, []).append(work)
-        ordered = sorted(loose, key=lambda sign: (sign.stage, sign.time or sign.start))
+        known: dict[tuple[Role, Name | None], list[_Work]] = {}
         taken: set[tuple[_Work, int]] = set()
-        for works in known.values():
-            works.sort(key=lambda work: work.span.order)
-            taken.update((work, sign.stage) for work in works for sign in work.signs)
-        for number, sign in enumerate(ordered):
+        for role in (Role.MODEL, Role.TOOL):
+            for work in sorted(self._works[role], key=lambda work: work.span.order):
+                for name in {sign.call_id for sign in work.signs if sign.call_id is not None}:
+                    same = known.setdefault((role, name), [])
+                    if role is Role.TOOL and not any(sign.span_id for sign in work.signs):
+                        work.span.lasting_id = _id(role, (*name, len(same)))
+                    same.append(work)
+                taken.update((work, sign.stage) for sign in work.signs)
+        for sign in sorted(loose, key=lambda sign: (sign.stage, sign.time or sign.start)):
             works = known.setdefault((sign.role, sign.call_id), [])
-            fitting = [
-                work
-                for work in works[:_MOST_CANDIDATES]
-                if (work, sign.stage) not in taken and self._may_be(sign, work)
-            ]
             time = sign.time or sign.start
-            if fitting:
-                work = max(
-                    fitting,
-                    key=lambda work: (
-                        work.span.start <= time,
-                        work.span.start if work.span.start <= time else -work.span.start,
-                        work.span.span_id,
-                    ),
-                )
-                work.signs.append(sign)
-                if work.is_made:
-                    starts = [start for start in (work.span.start, _begin(sign)) if start]
-                    work.span.start = min(starts, default=0)
-                    work.span.end = work.span.end or sign.end
-            else:
-                same = sum(
-                    each.call_id == sign.call_id for each in ordered[:number][-_MOST_CANDIDATES:]
-                )
-                work = self._add(sign.role, [sign], {("loose", sign.call_id, sign.stage, same)})
-                works.append(work)
-            taken.add((work, sign.stage))
+            at = bisect_right(works, time, key=lambda work: work.span.start)
+            near = [*reversed(works[max(at - _MOST_CANDIDATES, 0) : at])]
+            near += () if sign.is_extra else works[at : at + _MOST_CANDIDATES]
+            fitting = (
+                each
+                for each in near
+                if (each, sign.stage) not in taken and self._may_be(sign, each)
+            )
+            found = next(fitting, None)
+            if found is not None:
+                found.signs.append(sign)
+                if found.is_made:
+                    starts = [start for start in (found.span.start, _begin(sign)) if start]
+                    found.span.start = min(starts, default=0)
+                    found.span.end = found.span.end or sign.end
+            elif not sign.is_extra:
+                name = *(sign.call_id or ("loose", sign.stage)), len(works)
+                found = self._add(sign.role, [sign], {name})
+                insort(works, found, key=lambda work: work.span.start)
+            if found is not None:
+                taken.add((found, sign.stage))
 
     def _may_be(self, sign: Sign, work: _Work) -> bool:
         """Return whether a sign can be about a piece of work, by the agent and the name."""
@@ -292,7 +292,8 @@ class _Completion:
         agents = {
             self._roots.of(Role.AGENT, each.agent[0]) for each in (sign, *work.signs) if each.agent
         }
-        return len(agents) < 2
+        is_over = sign.is_extra and work.end < sign.time
+        return len(agents) < 2 and not is_over
 
     # --- Links by names --------------------------------------------------------------------------
 
@@ -419,13 +420,15 @@ class _Completion:
         Agents in the background are excluded: they may work on.
         """
         for turn in self._works[Role.AGENT]:
-            if turn.is_turn and turn.span.end and self._interrupt_calls(turn, turn.span.end):
+            has_ended = turn.span.end and (turn.is_turn or not turn.is_made)
+            if has_ended and (last := self._interrupt_calls(turn, turn.span.end)):
                 latest = turn.rounds[-1] if turn.rounds else None
-                if latest is None or not _is_last(latest):
+                if latest is None or not (_is_last(latest) or latest.span.start > last):
                     turn.span.facts = turn.span.facts._replace(is_interrupted=True)
 
-    def _interrupt_calls(self, turn: _Work, end: int) -> bool:
-        is_interrupted = False
+    def _interrupt_calls(self, turn: _Work, end: int) -> int:
+        """Return when the last of the interrupted calls began; 0 if none was interrupted."""
+        last = 0
         waiting = [*turn.calls]
         done: set[_Work] = set()
         while waiting:
@@ -433,13 +436,13 @@ class _Completion:
             if call in done or call.span.end or call.span.start > end:
                 continue
             done.add(call)
-            is_interrupted = True
+            last = max(last, call.span.start)
             _interrupt(call.span, end)
             for agent in call.opened:
                 if not agent.span.end:
                     _interrupt(agent.span, max(end, agent.last))
                     waiting += agent.calls
-        return is_interrupted
+        return last
 
     # --- Places ----------------------------------------------------------------------------------
 
