@@ -63,7 +63,6 @@ _WORK = ("codex.user_prompt", "codex.tool_decision", _RESULT, *_REQUESTS)
 _SOON = 2_000_000
 """The maximum time in nanoseconds from the end of the span with the token counts to the end of the
 model's answer."""
-_MOST_LEVELS = 100
 _MOST_OPEN = 100
 """The number of answers without a model call above which token counts are not compared with them.
 """
@@ -114,7 +113,7 @@ class _Reader:
     """Reads the signs of one run."""
 
     def __init__(self, parts: SessionParts) -> None:
-        self._spans, self._by_id = parts.spans, parts.by_id
+        self._parts, self._spans = parts, parts.spans
         self._stream = [each for each in parts.logs if each.name == "codex.sse_event"]
         # Other records without a trace may belong to other turns of the conversation.
         self._logs = [each for each in parts.logs if any(each.trace_id)]
@@ -163,12 +162,7 @@ class _Reader:
 
         If a span on the way has not arrived, its id is returned instead.
         """
-        for _ in range(_MOST_LEVELS):
-            span = self._by_id.get(span_id or b"")
-            if span is None or span.facts.role is not Role.WRAPPER:
-                return span, span_id if span is None else None
-            span_id = span.parent_span_id
-        return None, None
+        return self._parts.climb(span_id, lambda each: each.facts.role is not Role.WRAPPER)
 
     # --- Agents ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tracer.otel.dialects.dialect import Role, SlimSpan, SpanFacts
 from tracer.records.spans import LogRecord
 
+_MOST_LEVELS = 100
 Name = tuple[Any, ...]
 """An id of a piece of work, with its kind. Names of different roles are never compared."""
 
@@ -40,6 +41,8 @@ class Sign(NamedTuple):
     """When the work ended; 0 if the sign does not state it."""
     span: SlimSpan | None = None
     """The span of the work itself, which becomes its record."""
+    part: SlimSpan | None = None
+    """A span that describes the work, and becomes no record of its own."""
     span_id: bytes | None = None
     """The id that the span of the work itself has, or will have."""
     lasting: Name | None = None
@@ -51,7 +54,7 @@ class Sign(NamedTuple):
     """The id of the span that the work is below, if no name of its agent is known."""
     agent: tuple[Name, ...] = ()
     """The names of the turn or agent that did the work. They all name the same one, which exists
-    even if it has no other sign."""
+    even if it has no other sign. Of an agent: the agent above it, if no tool call started it."""
     round: Name | None = None
     """The name of the model call that chose the tool call."""
     opener: Name | None = None
@@ -84,6 +87,8 @@ class Opening(NamedTuple):
 
     agent: Name
     call: Name
+    evidence: str | None = None
+    """Why the call must exist. It marks the link as inferred until the call's span arrives."""
 
 
 class SessionParts(NamedTuple):
@@ -95,6 +100,23 @@ class SessionParts(NamedTuple):
     """Sorted by time."""
     by_id: dict[bytes, SlimSpan]
 
+    def climb(
+        self, span_id: bytes | None, is_end: Callable[[SlimSpan], bool]
+    ) -> tuple[SlimSpan | None, bytes | None]:
+        """Return the first span that is an end, from a span upwards.
+
+        If a span on the way has not arrived, its id is returned instead.
+        """
+        span = self.by_id.get(span_id or b"")
+        for _ in range(_MOST_LEVELS):
+            if span is None:
+                return None, span_id
+            if is_end(span):
+                return span, None
+            span_id = span.missing_parent
+            span = span.parent
+        return None, None
+
 
 class Session(NamedTuple):
     """How a dialect describes sessions."""
@@ -105,3 +127,5 @@ class Session(NamedTuple):
     complete_until: Callable[[SessionParts], int] = lambda _: -1
     """Returns the time until which no part is missing; -1 if that is unknown. Nothing is inferred
     about later work."""
+    name: str | None = None
+    """The name of the agent above several turns; None: that of the first turn."""

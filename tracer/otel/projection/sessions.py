@@ -29,6 +29,7 @@ from typing import Any
 
 from tracer.otel.dialects import DIALECTS
 from tracer.otel.dialects.dialect import (
+    WRAPPER,
     Dialect,
     Role,
     SlimSpan,
@@ -134,13 +135,14 @@ class _Completion:
         self._parts = parts
         self._until = session.complete_until(parts)
         signs: list[Sign] = []
-        self._openings: dict[Name, Name] = {}
+        self._name = session.name
+        self._openings: dict[Name, Opening] = {}
         for each in session.signs(parts):
             if isinstance(each, Opening):
-                self._openings.setdefault(each.agent, each.call)
+                self._openings.setdefault(each.agent, each)
             else:
                 signs.append(each)
-        self._named = set(self._openings.values())
+        self._named = {each.call for each in self._openings.values()}
         """The names of the tool calls whose agents have names."""
         self._roots = _Names()
         for sign in signs:
@@ -255,7 +257,8 @@ class _Completion:
             for work in sorted(self._works[role], key=lambda work: work.span.order):
                 for name in {sign.call_id for sign in work.signs if sign.call_id is not None}:
                     same = known.setdefault((role, name), [])
-                    if role is Role.TOOL and not any(sign.span_id for sign in work.signs):
+                    is_stated = any(sign.span_id or sign.lasting for sign in work.signs)
+                    if role is Role.TOOL and not is_stated:
                         work.span.lasting_id = _id(role, (*name, len(same)))
                     same.append(work)
                 taken.update((work, sign.stage) for sign in work.signs)
@@ -314,9 +317,14 @@ class _Completion:
 
     def _find_openings(self, agent: _Work) -> None:
         for name in agent.names:
-            call = self._by_name.get((Role.TOOL, self._openings.get(name, ())))
-            if call is not None and not self._is_by(call, agent):
+            opening = self._openings.get(name)
+            call = self._by_name.get((Role.TOOL, opening.call)) if opening is not None else None
+            if opening is not None and call is not None and not self._is_by(call, agent):
                 agent.openings.append((min(self._mentions.get(name, [0])), call))
+                if call.is_made and not any(sign.part for sign in call.signs):
+                    agent.span.inferred = opening.evidence
+        above = (sign.agent[0] for sign in agent.signs if sign.agent)
+        agent.agent = next((self._by_name.get((Role.AGENT, name)) for name in above), None)
         agent.followed = self._only_call(sign.follows for sign in agent.signs)
         call = self._only_call(sign.opener for sign in agent.signs)
         if call is not None and not agent.openings and not self._is_by(call, agent):
@@ -449,8 +457,12 @@ class _Completion:
     def _place(self, work: _Work) -> None:
         """Set the parent of a piece of work, if its agent, round or opener is known."""
         span, above = work.span, work.agent
+        for sign in work.signs:
+            if sign.part is not None:
+                _set_parent(sign.part, span)
+                sign.part.facts = WRAPPER
         if work.role is Role.AGENT:
-            above = work.opener or work.followed
+            above = work.opener or work.followed or work.agent
         elif work.role is Role.TOOL:
             awaited = any(sign.round is not None for sign in work.signs)
             if work.round is not None and work.round.agent is above:
@@ -484,7 +496,9 @@ class _Completion:
         if not all(turn.span.end for turn in turns):
             times = first.start, 0
         answer = latest.rounds[-1].span.facts.answer if latest.rounds else None
-        facts = first.facts._replace(answer=answer if times[1] else None)
+        facts = first.facts._replace(
+            name=self._name or first.facts.name, answer=answer if times[1] else None
+        )
         root = synthetic_span(
             _id(Role.AGENT, ("turns",)), f"{self._scope}.turns", self._scope, times, facts
         )
@@ -523,7 +537,11 @@ class _Completion:
 
     def _of_agent(self, call: _Work, agent: _Work) -> dict[str, Any]:
         """Return the id of the agent that a call set to work, and the event of this work's end."""
-        names = {name for name in agent.names if self._openings.get(name) in call.names}
+        names = {
+            name
+            for name in agent.names
+            if name in self._openings and self._openings[name].call in call.names
+        }
         if len(agent.openings) == 1:
             names = agent.names
         sequences = [
