@@ -61,7 +61,7 @@ USAGE_OF_AGENT = "the usage of the agent's own span, because no model call arriv
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent whose parent is missing is inferred to be the root agent."""
 
-PROJECTION_VERSION = 8
+PROJECTION_VERSION = 9
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
