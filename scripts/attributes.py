@@ -73,7 +73,8 @@ def page() -> str:
 
 
 def _section(dialect: Dialect) -> str:
-    unknown = [use for use in dialect.reads if use not in USES and use not in SpanFacts._fields]
+    known = {*USES, *SpanFacts.__struct_fields__}
+    unknown = [use for use in dialect.reads if use not in known]
     if unknown:
         raise ValueError(f"{dialect.title}: no field of `SpanFacts` and not in `USES`: {unknown}")
     uses_of: dict[str, list[str]] = {dialect.kind: [USES["role"]]} if dialect.kind else {}

@@ -24,7 +24,7 @@ class SpanRecords:
         """Return the records of spans, by the ids that `merge_spans` returns."""
         return cls(
             b"".join(
-                span_id + _KINDS.index(kind).to_bytes() + record_id
+                span_id + _INDEXES[kind] + record_id
                 for span_id, (kind, record_id) in sorted(records.items())
             )
         )
@@ -62,6 +62,7 @@ class SpanRecords:
 
 
 _KINDS = tuple(Kind)
+_INDEXES = {kind: index.to_bytes() for index, kind in enumerate(_KINDS)}
 _ENTRY_BYTES = SPAN_ID_BYTES + 1 + 16
 
 

@@ -14,25 +14,31 @@ Public modules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 from tracer.otel.dialects import genai
-from tracer.otel.dialects.dialect import WRAPPER, Dialect, SlimSpan, SpanFacts, include_parts
+from tracer.otel.dialects.dialect import (
+    WRAPPER,
+    Dialect,
+    PendingSpans,
+    SlimSpan,
+    SpanFacts,
+    include_parts,
+)
 from tracer.otel.dialects.messages import read_messages, reported_failure
 from tracer.otel.dialects.tables import TABLES
-from tracer.records.spans import LogRecord, ReadableSpan
+from tracer.records.spans import Attributes, LogRecord, ReadableSpan
 
 __all__ = [
     "DIALECTS",
-    "announced_parent",
     "complete_run",
     "genai",
-    "is_pending",
+    "pending_of",
     "read_messages",
     "read_span",
+    "readers_of",
     "reads_parent",
     "reported_failure",
     "session_of",
@@ -49,7 +55,6 @@ def _declared() -> list[Dialect]:
 DIALECTS = _declared()
 _BY_MARK = {mark: each for each in reversed(DIALECTS) for mark in each.marks}
 _MARKS = frozenset(_BY_MARK)
-_PENDING = [each.pending for each in DIALECTS if each.pending is not None]
 _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 
 
@@ -57,13 +62,6 @@ _SESSIONS = [item for each in DIALECTS for item in each.sessions.items()]
 def _of_scope(scope: str) -> Dialect | None:
     """Return the dialect of an instrumentation scope; None if no dialect claims the scope."""
     return next((each for each in DIALECTS if each.claims(scope)), None)
-
-
-def _of_attributes(names: Iterable[str]) -> Dialect | None:
-    """Return the dialect with the least order among those whose marks are in `names`."""
-    if _MARKS.isdisjoint(names):
-        return None
-    return min((_BY_MARK[each] for each in _MARKS.intersection(names)), key=lambda each: each.order)
 
 
 def session_of(record: LogRecord) -> str | None:
@@ -78,45 +76,45 @@ def session_of(record: LogRecord) -> str | None:
     return None
 
 
-def is_pending(span: ReadableSpan) -> bool:
-    """Return whether a span is a pending span, which announces another span before it ends."""
-    return any(each.is_pending(span) for each in _PENDING)
+def readers_of(scope: str, attributes: Attributes) -> tuple[Dialect, ...]:
+    """Return the dialects that read a span, before the GenAI conventions do.
+
+    The first one is that of the span's instrumentation scope, the second one that of its
+    attributes. Most spans of the GenAI conventions have neither.
+    """
+    by_scope = _of_scope(scope)
+    if _MARKS.isdisjoint(attributes):
+        return () if by_scope is None else (by_scope,)
+    marked = (_BY_MARK[each] for each in _MARKS.intersection(attributes))
+    by_attributes = min(marked, key=lambda each: each.order)
+    return (by_attributes,) if by_scope in (None, by_attributes) else (by_scope, by_attributes)
 
 
-def announced_parent(pending: ReadableSpan) -> bytes | None:
-    """Return the parent id of the span that a pending span announces; None for a root span."""
-    for each in _PENDING:
-        if each.is_pending(pending):
-            return each.announced_parent(pending)
+def pending_of(span: SlimSpan) -> PendingSpans | None:
+    """Return how to read a span that announces another span before it ends; None for others."""
+    for each in span.readers:
+        if each.pending is not None and each.pending.is_pending(span):
+            return each.pending
     return None
 
 
-def reads_parent(span: ReadableSpan) -> bool:
+def reads_parent(span: SlimSpan) -> bool:
     """Return whether `read_span` must receive the parent of this span."""
-    return any(
-        dialect is not None and dialect.reads_parent is not None and dialect.reads_parent(span)
-        for dialect in (_of_scope(span.scope), _of_attributes(span.attributes))
-    )
+    return any(each.reads_parent is not None and each.reads_parent(span) for each in span.readers)
 
 
-def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> SpanFacts:
+def read_span(span: SlimSpan, parent: SlimSpan | None = None) -> SpanFacts:
     """Return the role and the fields of a span.
 
-    The dialect of the span's instrumentation scope reads it. If that dialect does not recognize
-    the span, or no dialect claims the scope, the dialect of its attributes reads it. Finally, the
-    GenAI conventions do. If none recognizes the span, the result is `WRAPPER`.
+    The first of the span's readers that recognizes it reads it. If none does, the GenAI conventions
+    do. If they do not recognize the span, the result is `WRAPPER`.
 
     Args:
         span: The span.
         parent: The parent of the span; None if it is unknown or `reads_parent` is false.
     """
-    by_scope = _of_scope(span.scope)
-    if by_scope is not None and (facts := _facts_of(by_scope, span, parent)) is not None:
-        return facts
-    by_attributes = _of_attributes(span.attributes)
-    if by_attributes is not None and by_attributes is not by_scope:
-        facts = _facts_of(by_attributes, span, parent)
-        if facts is not None:
+    for dialect in span.readers:
+        if (facts := _facts_of(dialect, span, parent)) is not None:
             return facts
     return genai.read(span) or WRAPPER
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracer.records.prices import token_count
 from tracer.records.spans import Attributes, LogRecord, ReadableSpan, SpanEvent
@@ -56,7 +58,7 @@ class ExecutedCall(NamedTuple):
     result: str | None = None
 
 
-class SpanFacts(NamedTuple):
+class SpanFacts(Struct, frozen=True, gc=False):
     """The fields that a dialect read from one span. Structured values are stored as JSON text."""
 
     role: Role
@@ -163,6 +165,9 @@ class SpanFacts(NamedTuple):
     """Whether the span follows the MCP conventions. A tool span around it may describe the same
     call."""
 
+    def _replace(self, **changes: Any) -> SpanFacts:
+        return replace(self, **changes)
+
 
 WRAPPER = SpanFacts(Role.WRAPPER)
 """The facts of a span that no dialect recognizes."""
@@ -189,22 +194,17 @@ def text(value: Any) -> str | None:
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the value of the first named attribute that is not empty; None if all are empty."""
-    get = attributes.get
     for name in names:
-        value = get(name)
-        if value is not None and value != "":
-            return value
+        if name in attributes:
+            value = attributes[name]
+            if value is not None and value != "":
+                return value
     return None
 
 
 def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return the value of the first named attribute that is not empty, converted by `text`."""
-    get = attributes.get
-    for name in names:
-        value = get(name)
-        if value is not None and value != "":
-            return text(value)
-    return None
+    return text(first(attributes, names))
 
 
 def count(value: Any) -> int | None:
@@ -241,6 +241,8 @@ class SlimSpan:
     """Whether the parent is in the same process, according to the span's flags; None: unknown."""
     continues: tuple[tuple[bytes, bytes], ...] = ()
     """The trace ids and span ids of its links that have the attribute `tracer.continues`."""
+    readers: tuple[Dialect, ...] = ()
+    """The dialects that read the span, before the GenAI conventions do."""
     parent: SlimSpan | None = None
     """The parent of the span, if it has arrived. Cycles of parents are broken."""
     missing_parent: bytes | None = None

@@ -214,6 +214,7 @@ PARTS_OF_COST = (
     ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens"),
 )
 """Costs of the input and of the output of a model call, if no attribute has their sum."""
+_COSTS = frozenset((*COSTS, *(name for names in PARTS_OF_COST for name in names)))
 CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",
@@ -472,6 +473,8 @@ def add_fetched_answers(spans: Iterable[SlimSpan]) -> None:
 
 def cost_in(attributes: Mapping[str, Any]) -> Decimal | None:
     """Return the cost that the emitter reports for a model call, in US dollars."""
+    if _COSTS.isdisjoint(attributes):
+        return None
     value = parsed(first(attributes, COSTS))
     if isinstance(value, dict):  # an object with the sum, or with its parts
         total = usd(first(value, _TOTAL_COSTS))
@@ -567,6 +570,8 @@ def finish_reasons(value: Any, output_messages: Any = None) -> tuple[str, ...]:
     """
     value = parsed(value)
     if value is None:
+        if isinstance(output_messages, str) and '"finish_reason"' not in output_messages:
+            return ()
         messages = parsed(output_messages)
         items = messages if isinstance(messages, list) else [messages]
         value = [each.get("finish_reason") for each in items if isinstance(each, dict)]
@@ -686,7 +691,7 @@ DIALECT = Dialect(
         "audio_output_tokens": AUDIO_OUTPUT_TOKENS,
         "total_tokens": TOTAL_TOKENS,
         "service_tier": SERVICE_TIERS,
-        "cost_usd": (*COSTS, *(name for names in PARTS_OF_COST for name in names)),
+        "cost_usd": tuple(sorted(_COSTS)),
         "parameters": tuple(PARAMETERS),
         "offered_tools": (*OFFERED_TOOLS, "llm.request.functions.*"),
         "finish_reasons": FINISH_REASONS,

@@ -467,7 +467,7 @@ def reported_failure(result: str | None) -> str | None:
     may be JSON, JSON in JSON, the `repr` of a Python object, or wrapped in another object. A result
     that merely contains the word error is a success.
     """
-    if result is None or _IS_ERROR.search(result) is None:
+    if result is None or not ("isError" in result or "is_error" in result):
         return None
     if result.startswith(_SHOWN_RESULTS):
         if "isError=True" not in result:
@@ -490,7 +490,6 @@ def reported_failure(result: str | None) -> str | None:
     return "\n".join(each for each in texts if isinstance(each, str) and each) or result
 
 
-_IS_ERROR = re.compile("isError|is_error")
 _SHOWN_RESULTS = ("meta=", "CallToolResult(")
 """The beginnings of `str` and `repr` of a result in MCP's Python SDK."""
 _SHOWN_TEXT = re.compile(r"""\btext=('(?:[^'\\]|\\.){0,10000}'|"(?:[^"\\]|\\.){0,10000}")""")

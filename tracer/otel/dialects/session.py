@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tracer.otel.dialects.dialect import Role, SlimSpan, SpanFacts
 from tracer.records.spans import LogRecord
 
@@ -21,7 +24,7 @@ Name = tuple[Any, ...]
 """An id of a piece of work, with its kind. Names of different roles are never compared."""
 
 
-class Sign(NamedTuple):
+class Sign(Struct, frozen=True):
     """What one span or log record states about one piece of work."""
 
     role: Role
@@ -80,6 +83,9 @@ class Sign(NamedTuple):
     """Whether the tool call starts an agent that no name leads to yet."""
     is_background: bool = False
     """Whether the agent, or the agent that the call starts, may work on after the call ended."""
+
+    def _replace(self, **changes: Any) -> Sign:
+        return replace(self, **changes)
 
 
 class Opening(NamedTuple):

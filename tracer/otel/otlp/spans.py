@@ -66,8 +66,8 @@ def stored(text: str | None) -> str | None:
     return escape(text)
 
 
-def error_of(span: ReadableSpan) -> dict[str, str | None]:
-    """Return the error type, message and stack of a span.
+def error_of(span: ReadableSpan) -> tuple[str | None, str | None, str | None]:
+    """Return the error type, message and stack of a span, in stored form.
 
     They come from the span's last exception event, or else from its status and the attribute
     `error.type`. A value is None if it is missing.
@@ -80,11 +80,9 @@ def error_of(span: ReadableSpan) -> dict[str, str | None]:
         return stored(value) if isinstance(value, str) and value else None
 
     kind = field("type") or span.attributes.get("error.type")
-    return {
-        "error_type": stored(kind) if isinstance(kind, str) else None,
-        "error_message": field("message") or stored(span.status_message) or None,
-        "error_stack": field("stacktrace"),
-    }
+    error_type = stored(kind) if isinstance(kind, str) else None
+    message = field("message") or stored(span.status_message) or None
+    return error_type, message, field("stacktrace")
 
 
 # --- Protobuf definitions with the wire format of OTLP, for all that OTLP's own definitions cannot

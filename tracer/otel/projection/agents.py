@@ -679,14 +679,6 @@ def needs_requested(arguments: str | None) -> bool:
     return arguments is None or arguments[:1] != "{"
 
 
-class _RoundCall(NamedTuple):
-    """One tool call that a model's answer requests."""
-
-    start: int
-    model: SlimSpan
-    chosen: RequestedCall
-
-
 class Rounds:
     """The rounds of one agent, with the tool calls that the model requested in each."""
 
@@ -699,17 +691,12 @@ class Rounds:
         self._models = [span for span in models if not is_within_tool(span)]
         self._starts = [span.start for span in self._models]
         self._copies = Counter[Choice]()
-        self._by_id: dict[tuple[str, str | None], list[_RoundCall]] = {}
+        self._by_id: dict[tuple[str, str | None], list[Choice]] = {}
         for model in self._models:
             for chosen in model.facts.chosen:
                 if chosen.call_id:
-                    request = _RoundCall(model.start, model, chosen)
-                    self._by_id.setdefault((chosen.call_id, chosen.name), []).append(request)
-
-    def _requests(self) -> Iterable[_RoundCall]:
-        for model in self._models:
-            for chosen in model.facts.chosen:
-                yield _RoundCall(model.start, model, chosen)
+                    choice = Choice(model, chosen)
+                    self._by_id.setdefault((chosen.call_id, chosen.name), []).append(choice)
 
     def choice(self, call: SlimSpan) -> Choice | None:
         """Return the round that chose a tool call; None if no round began before the call.
@@ -753,7 +740,7 @@ class Rounds:
 
     def _requested_by_id(
         self, call_id: str | None, name: str | None, arguments: str | None
-    ) -> Sequence[_RoundCall] | None:
+    ) -> Sequence[Choice] | None:
         if not call_id:
             return None
         requests = self._by_id.get((call_id, name))
@@ -764,45 +751,45 @@ class Rounds:
         return self._by_id_and_arguments.get((call_id, name, canonical(arguments)), requests)
 
     @cached_property
-    def _by_id_and_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
+    def _by_id_and_arguments(self) -> Mapping[Hashable, list[Choice]]:
         """The requested calls whose id occurs more than once, by id, name and arguments."""
-        requests_by_key: dict[Hashable, list[_RoundCall]] = {}
-        for requests in self._by_id.values():
-            if len(requests) > 1:
-                for request in requests:
-                    call_id, name, arguments = request.chosen
-                    requests_by_key.setdefault((call_id, name, canonical(arguments)), []).append(
-                        request
-                    )
-        return requests_by_key
+        choices_by_key: dict[Hashable, list[Choice]] = {}
+        for (call_id, name), choices in self._by_id.items():
+            for choice in choices if len(choices) > 1 else ():
+                arguments = choice.requested.arguments if choice.requested is not None else None
+                key = call_id, name, canonical(arguments)
+                choices_by_key.setdefault(key, []).append(choice)
+        return choices_by_key
 
     @cached_property
-    def _by_arguments(self) -> Mapping[Hashable, list[_RoundCall]]:
+    def _by_arguments(self) -> Mapping[Hashable, list[Choice]]:
         """The requested calls by name and arguments, for tool calls whose id is unknown."""
-        requests_by_key: dict[Hashable, list[_RoundCall]] = {}
-        for request in self._requests():
-            _, name, arguments = request.chosen
-            if arguments is not None:
-                requests_by_key.setdefault(("all", name, canonical(arguments)), []).append(request)
+        choices_by_key: dict[Hashable, list[Choice]] = {}
+        for model in self._models:
+            for chosen in model.facts.chosen:
+                _, name, arguments = chosen
+                if arguments is None:
+                    continue
+                keys = [("all", name, canonical(arguments))]
                 strings = strings_in(arguments)
                 if len(strings) == 1:
-                    requests_by_key.setdefault(("bare", name, next(iter(strings))), []).append(
-                        request
-                    )
-        return requests_by_key
+                    keys.append(("bare", name, next(iter(strings))))
+                for key in keys:
+                    choices_by_key.setdefault(key, []).append(Choice(model, chosen))
+        return choices_by_key
 
 
-def _latest(requests: Sequence[_RoundCall], start: int) -> Choice:
+def _latest(choices: Sequence[Choice], start: int) -> Choice:
     """Return the latest round that began by `start`; if none did, the first round.
 
     Some tool calls seem to begin before their round. The requested call is included only if the
     round has exactly one of the candidates.
     """
-    if len(requests) == 1:
-        return Choice(requests[0].model, requests[0].chosen)
-    at = max(bisect_right(requests, start, key=lambda each: each.start) - 1, 0)
-    model = requests[at].model
+    if len(choices) == 1:
+        return choices[0]
+    at = max(bisect_right(choices, start, key=lambda each: each.model.start) - 1, 0)
+    model = choices[at].model
     is_one = all(
-        requests[near].model is not model for near in (at - 1, at + 1) if 0 <= near < len(requests)
+        choices[near].model is not model for near in (at - 1, at + 1) if 0 <= near < len(choices)
     )
-    return Choice(model, requests[at].chosen if is_one else None)
+    return choices[at] if is_one else Choice(model)

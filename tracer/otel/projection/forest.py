@@ -12,11 +12,11 @@ from math import inf
 from typing import Any, NamedTuple
 
 from tracer.otel.dialects import (
-    announced_parent,
     complete_run,
     genai,
-    is_pending,
+    pending_of,
     read_span,
+    readers_of,
     reads_parent,
     reported_failure,
     session_of,
@@ -204,11 +204,11 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     logs = merge_logs(logs)
     count = len(logs)
     sessions = frozenset(_sessions(logs))
+    others: list[LogRecord] = []
     for message in of_sessions:
         may_hold_masks = may_hold_masks or _MASK in message
-        others = logs_of([message])
-        logs += [record for record in others if not any(record.trace_id)]
-    logs = merge_logs(logs)
+        others += [record for record in logs_of([message]) if not any(record.trace_id)]
+    logs = merge_logs([*logs, *others]) if others else logs
     versions = {version.span_id: _slim(version) for version in sorted(newest.values())}
     for record in logs:
         event = genai.event_of(record)
@@ -275,7 +275,8 @@ def _run_id(versions: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
 
 def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
     """Yield `session_run_id` of each session that log records name."""
-    return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
+    names = dict.fromkeys(map(session_of, logs))
+    return (session_run_id(name) for name in names if name is not None)
 
 
 def _correct_times(spans: list[SlimSpan]) -> None:
@@ -297,6 +298,7 @@ def _correct_times(spans: list[SlimSpan]) -> None:
 def _slim(version: _Version) -> SlimSpan:
     wire = version.wire
     status, events, parent_span_id = wire.status, wire.events, wire.parent_span_id
+    attributes = attributes_of(wire.attributes)
     return SlimSpan(
         version.span_id,
         parent_span_id if any(parent_span_id) else None,
@@ -306,10 +308,11 @@ def _slim(version: _Version) -> SlimSpan:
         version.scope,
         status.code,
         status.message,
-        attributes_of(wire.attributes),
+        attributes,
         events_of(events) if events else (),
-        _is_parent_local(wire.flags),
-        _continued(wire.links) if wire.links else (),
+        _IS_PARENT_LOCAL[wire.flags & (_PARENT_IS_KNOWN | _PARENT_IS_REMOTE)],
+        _continued(links) if (links := wire.links) else (),
+        readers_of(version.scope, attributes),
     )
 
 
@@ -330,12 +333,12 @@ _TRACE_ID_BYTES = 16
 
 _PARENT_IS_KNOWN, _PARENT_IS_REMOTE = 0x100, 0x200
 """Bits of `Span.flags` in OTLP: whether the emitter states where the parent is, and where it is."""
-
-
-def _is_parent_local(flags: int) -> bool | None:
-    if flags & _PARENT_IS_REMOTE:
-        return False
-    return True if flags & _PARENT_IS_KNOWN else None
+_IS_PARENT_LOCAL = {
+    0: None,
+    _PARENT_IS_KNOWN: True,
+    _PARENT_IS_REMOTE: False,
+    _PARENT_IS_KNOWN | _PARENT_IS_REMOTE: False,
+}
 
 
 def _replace_pending(
@@ -353,21 +356,22 @@ def _replace_pending(
     Returns:
         The id that each pending span announces, and the spans of the run, sorted.
     """
-    pending = [span for span in versions.values() if is_pending(span)]
+    pending = {span_id: how for span_id, span in versions.items() if (how := pending_of(span))}
     if not pending:
         return {}, versions
-    real = {span_id: span for span_id, span in versions.items() if not is_pending(span)}
+    real = {span_id: span for span_id, span in versions.items() if span_id not in pending}
     announced: dict[bytes, bytes] = {}
     sources: dict[bytes, _Version] = {}
     standing: dict[bytes, SlimSpan] = {}
-    for span in pending:
+    for pending_id, how in pending.items():
+        span = versions[pending_id]
         assert span.parent_span_id is not None
         span_id = announced[span.span_id] = span.parent_span_id
         source = received[span.span_id]._replace(end=0)
         earlier = sources.get(span_id)
         if earlier is None or source.is_newer(earlier):
             sources[span_id] = source
-            parent = announced_parent(span)
+            parent = how.announced_parent(span)
             standing[span_id] = replace(span, span_id=span_id, parent_span_id=parent, end=0)
     received |= {span_id: source for span_id, source in sources.items() if span_id not in real}
     standing |= real
@@ -453,13 +457,17 @@ _NO_NAME = re.compile(r"[\s_]+")
 
 
 class Ending(NamedTuple):
-    """How work ended."""
+    """How work ended: fields of its record. Texts are in stored form."""
 
     status: Status
     reason: str | None = None
     error_type: str | None = None
-    message: str | None = None
-    stack: str | None = None
+    error_message: str | None = None
+    error_stack: str | None = None
+
+
+_SUCCEEDED = Ending(Status.SUCCEEDED)
+_INTERRUPTED = Ending(Status.CANCELLED, Reason.INTERRUPTED.value)
 
 
 def ending_of(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Ending:
@@ -471,21 +479,19 @@ def ending_of(span: SlimSpan, failure: Reason | None = None, has_failed: bool = 
         has_failed: Whether the work failed even if the span's status is not an error.
     """
     facts = span.facts
-    error = error_of(span)
-    kind, message, stack = error["error_type"], error["error_message"], error["error_stack"]
-    if facts.cancelled is not None:
-        return Ending(Status.CANCELLED, None, stored(facts.cancelled) or None, message, stack)
     is_error = span.status_code == STATUS_ERROR
     reported = reported_failure(facts.result) if facts.role is Role.TOOL else None
     has_error_type = bool(span.attributes.get("error.type")) and span.status_code != STATUS_OK
-    if not (is_error or has_failed or reported is not None or has_error_type):
-        if facts.is_interrupted:
-            return Ending(Status.CANCELLED, Reason.INTERRUPTED.value)
-        return Ending(Status.SUCCEEDED)
+    has_failed = is_error or has_failed or reported is not None or has_error_type
+    if not has_failed and facts.cancelled is None:
+        return _INTERRUPTED if facts.is_interrupted else _SUCCEEDED
+    kind, message, stack = error_of(span)
+    if facts.cancelled is not None:
+        return Ending(Status.CANCELLED, None, stored(facts.cancelled) or None, message, stack)
     names = {_name_in(kind if kind is not None else message)}
     names |= {_name_in(each) for each in _GO_ERRORS if (message or "").endswith(each)}
     if not names.isdisjoint(_HANDED_OVER):
-        return Ending(Status.SUCCEEDED)
+        return _SUCCEEDED
     if not names.isdisjoint(_PAUSED):
         return Ending(Status.CANCELLED, Reason.DEFERRED.value, kind, message, stack)
     if any(_CANCELLED.fullmatch(name) for name in names):

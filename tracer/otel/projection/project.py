@@ -39,6 +39,7 @@ from tracer.otel.projection.agents import (
     needs_requested,
 )
 from tracer.otel.projection.forest import (
+    Ending,
     RunSpans,
     build_tree,
     ending_of,
@@ -228,23 +229,18 @@ def _row_value(value: Any) -> Any:
 def _row_maker(fields: tuple[str, ...], lists: tuple[str, ...]) -> Callable[..., Row]:
     """Return a function that makes a row with `fields` from their values by name.
 
-    Fields that are not given become None, or an empty tuple if they are in `lists`. The values of
-    `_LIFECYCLE` are given together.
+    Fields that are not given become None, or an empty tuple if they are in `lists`.
     """
     empty = {field: () if field in lists else None for field in fields}
 
-    def row(lifecycle: Row = (), **values: Any) -> Row:
-        given = dict(zip(_LIFECYCLE, lifecycle, strict=True)) | values if lifecycle else values
-        return tuple((empty | given).values())
+    def row(lifecycle: Mapping[str, Any] = _NOTHING, **values: Any) -> Row:
+        return tuple({**empty, **lifecycle, **values}.values())
 
     return row
 
 
-_LIFECYCLE = tuple(
-    "started_at status finished_at reason error_type error_message error_stack"
-    " clock_shift_us".split()
-)
-_PLACEHOLDER: Row = (None, Status.UNKNOWN, None, None, None, None, None, None)
+_NOTHING: Fields = {}
+_PLACEHOLDER: Fields = {"started_at": None, "status": Status.UNKNOWN, "finished_at": None}
 
 _plan_row, _step_row, _think_act_row, _tool_call_row = (
     _row_maker(PROJECTED_FIELDS[kind], RULES[kind].union) for kind in RECORDS
@@ -315,25 +311,34 @@ def _microseconds(nanoseconds: int) -> int | None:
     return nanoseconds // 1000 if nanoseconds else None
 
 
-def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Row:
-    """Return the start, status, end, reason, error and clock shift of a span (`_LIFECYCLE`).
+def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Fields:
+    """Return the times, status, reason, error and clock shift of a span, as fields of a record.
 
     Args:
         span: The span. If it has no end, the work is running.
         failure: The reason to store if the work failed.
         has_failed: Whether the work failed even if the span's status is not an error.
     """
-    start, end, shift = map(_microseconds, (span.start, span.end, span.shift))
-    if end is None:
-        return start, Status.RUNNING, None, None, None, None, None, shift
-    status, reason, *error = ending_of(span, failure, has_failed)
-    return start, status, end, reason, *error, shift
+    ending = ending_of(span, failure, has_failed) if span.end else _RUNNING
+    return {
+        "started_at": _microseconds(span.start),
+        "status": ending.status,
+        "finished_at": _microseconds(span.end),
+        "reason": ending.reason,
+        "error_type": ending.error_type,
+        "error_message": ending.error_message,
+        "error_stack": ending.error_stack,
+        "clock_shift_us": _microseconds(span.shift),
+    }
+
+
+_RUNNING = Ending(Status.RUNNING)
 
 
 class _Top(NamedTuple):
     """The facts of a run as a whole. Texts are in stored form."""
 
-    lifecycle: Row
+    lifecycle: Fields
     name: str | None = None
     agent_name: str | None = None
     request: str | None = None
@@ -341,7 +346,7 @@ class _Top(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        return self.lifecycle[2] is None
+        return self.lifecycle["finished_at"] is None
 
 
 def _with_work(tops: list[SlimSpan], spans: list[SlimSpan]) -> list[SlimSpan]:
@@ -595,8 +600,8 @@ class _Projection:
                 result=top.answer,
             )
         else:
-            lifecycle = (*top.lifecycle[:3], None, None, None, None, None)
-            row = _step_row(lifecycle, plan_id=self._root_id, position=1)
+            times = {name: top.lifecycle[name] for name in _PLACEHOLDER}
+            row = _step_row(times, plan_id=self._root_id, position=1)
         self._rows[Kind.STEP][self._root_step_id] = row
         loose = self._agents.loose
         self._add_work(
@@ -641,7 +646,8 @@ class _Projection:
         has_failed = any(span.end and ending_of(span).status is Status.FAILED for span in tops)
         status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
         end = None if is_open else _microseconds(max(span.end for span in spans))
-        lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None, None
+        start = _microseconds(spans[0].start)
+        lifecycle = {"started_at": start, "status": status, "finished_at": end}
         return _Top(
             lifecycle, name=stored(spans[0].name), request=stored(request), answer=stored(answer)
         )
@@ -732,17 +738,15 @@ class _Projection:
         self, model: SlimSpan, number: int, executed: ExecutedCall, step_id: bytes, position: int
     ) -> None:
         """Add the row of a tool call that the provider executed while a model answered."""
-        start, status, end, *_, shift = _lifecycle(model)
+        lifecycle = _lifecycle(model)
+        names = ("started_at", "status", "finished_at", "clock_shift_us")
         call_id = record_ids(self._root_id, Kind.TOOL_CALL)(
             model.identity + b"executed" + number.to_bytes(4, "big")
         )
         if (first := self._later.get(model.span_id, 0)) > 0:
             self._later_executed[call_id] = first
         self._rows[Kind.TOOL_CALL][call_id] = _tool_call_row(
-            started_at=start,
-            status=status,
-            finished_at=end,
-            clock_shift_us=shift,
+            {name: lifecycle[name] for name in names},
             step_id=step_id,
             think_act_id=model.record_id,
             position=position,
@@ -796,8 +800,9 @@ class _Projection:
         self._output_tokens += facts.output_tokens or 0
         self._cost_usd += cost or 0
         used = facts.input_tokens, facts.output_tokens
-        self._unpriced_calls += is_unpriced(lifecycle[1], used, cost)
-        self._failures += lifecycle[1] is Status.FAILED
+        status = lifecycle["status"]
+        self._unpriced_calls += is_unpriced(status, used, cost)
+        self._failures += status is Status.FAILED
 
     def _offered(self, tools: str | None, record_id: bytes) -> tuple[str | None, bytes | None]:
         """Return the offered tools of a round, or the id of an earlier round with the same tools.
@@ -829,11 +834,11 @@ class _Projection:
         failure = Reason.DENIED if facts.is_denied else Reason.TOOL_ERROR
         lifecycle = _lifecycle(span, failure, facts.has_failed or facts.is_denied)
         result = stored(facts.result)
-        if lifecycle[1] is Status.FAILED:
+        if lifecycle["status"] is Status.FAILED:
             self._failures += 1
-            if lifecycle[5] is None:
+            if lifecycle["error_message"] is None:
                 message = result if facts.failure is None else stored(facts.failure)
-                lifecycle = (*lifecycle[:5], message, *lifecycle[6:])
+                lifecycle["error_message"] = message
         evidence = span.inferred
         if evidence is None and choice is not None and choice.inferred:
             evidence = LATEST_ROUND
@@ -935,13 +940,13 @@ class _Projection:
         agents = self._agents.by_id
         records: dict[bytes, SpanRecord] = {}
         for span in self._spans:
-            standing = represented(span)
-            is_node = standing.facts.role in _KINDS
-            node = standing if is_node else standing.above
+            standing = span if span.merged_into is None else represented(span)
+            kind = _KINDS.get(standing.facts.role)
+            node = standing if kind is not None else standing.above
             if node is not None:
-                is_agent = node.facts.role is Role.AGENT
-                record_id = agents[node.span_id].step_id if is_agent else node.record_id
-                records[span.span_id] = _KINDS[node.facts.role], record_id
+                kind = kind or _KINDS[node.facts.role]
+                record_id = agents[node.span_id].step_id if kind is Kind.STEP else node.record_id
+                records[span.span_id] = kind, record_id
             elif standing.awaits is not None and standing.awaits in agents:
                 records[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
             else:
@@ -986,8 +991,7 @@ def _usage_round(agent: SlimSpan) -> SlimSpan:
 
 def _own_cost(facts: SpanFacts, span: SlimSpan, prices: OwnPrices) -> Decimal | None:
     """Return the cost of a finished model call by the project's prices; None without a price."""
-    at = moment(span.end)
-    if not prices or at is None:
+    if not prices or (at := moment(span.end)) is None:
         return None
     models = (facts.model, facts.requested_model)
     return prices.cost_of(_usage(facts), models, facts.provider, at)

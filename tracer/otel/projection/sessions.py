@@ -115,11 +115,11 @@ def complete_sessions(
     """
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
     for dialect in dialects:
-        if dialect.session is None or not any(map(dialect.claims, scopes)):
+        if dialect.session is None or not (own := {*filter(dialect.claims, scopes)}):
             continue
         parts = SessionParts(
-            [span for span in spans if dialect.claims(span.scope)],
-            [record for record in logs if dialect.claims(record.scope)],
+            [span for span in spans if span.scope in own],
+            [record for record in logs if record.scope in own],
             {span.span_id: span for span in spans},
         )
         made = _Completion(dialect.session, dialect.scopes[0].rstrip("*"), parts).made()
@@ -146,8 +146,10 @@ class _Completion:
         """The names of the tool calls whose agents have names."""
         self._roots = _Names()
         for sign in signs:
-            self._roots.join(sign.role, sign.names)
-            self._roots.join(Role.AGENT, sign.agent)
+            if len(sign.names) > 1:
+                self._roots.join(sign.role, sign.names)
+            if len(sign.agent) > 1:
+                self._roots.join(Role.AGENT, sign.agent)
         self._made: dict[bytes, SlimSpan] = {}
         self._last_ids: dict[tuple[Role, bytes], bytes] = {}
         """The last id of a made span, by its role and the id that it would have alone."""
@@ -574,10 +576,9 @@ class _Names:
 
     def join(self, role: Role, names: Sequence[Name]) -> None:
         """Store that names mean the same."""
-        if names:
-            first = self.of(role, names[0])
-            for name in names[1:]:
-                self._above[self.of(role, name)] = first
+        first = self.of(role, names[0])
+        for name in names[1:]:
+            self._above[self.of(role, name)] = first
 
     def members(self) -> dict[tuple[Role, Name], set[Name]]:
         """Return all names by their representative."""
