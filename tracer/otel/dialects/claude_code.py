@@ -339,10 +339,13 @@ class _Reader:
         return max(start - 1, 0), session
 
     def _of_agents(self) -> Iterator[Sign]:
-        for record in self._of_events("api_request"):
-            if agent := self._agent(record, record.span_id):
-                name = _text(record.attributes.get("agent.name"))
-                yield Sign(Role.AGENT, agent, below=record.span_id, fields={"name": name})
+        named = dict.fromkeys(
+            (self._agent(each, each.span_id), each.span_id, _text(each.attributes.get("agent.name")))
+            for each in self._of_events("api_request")
+        )
+        for agent, below, name in named:
+            if agent:
+                yield Sign(Role.AGENT, agent, below=below, fields={"name": name})
         for record in self._of_events("subagent_completed"):
             is_async = record.attributes.get("is_async") is True
             if agent := self._agent(record, record.span_id):
@@ -357,19 +360,24 @@ class _Reader:
                         "sequence": _sequence(record) if is_async else None,
                     },
                 )
-        for span in self._spans:
-            agent_id = _agent_id(span)
-            if agent_id is not None and span.name in (_REQUEST, _TOOL):
-                parent_id = _text(span.attributes.get("parent_agent_id"))
-                yield Sign(
-                    Role.AGENT,
-                    (("agent", agent_id),),
-                    below=self._place(span.parent_span_id),
-                    above=("agent", parent_id) if parent_id is not None else self._only_turn(),
-                    facts=SpanFacts(
-                        Role.AGENT, name=agent_id, conversation=span.facts.conversation
-                    ),
-                )
+        working = dict.fromkeys(
+            (
+                agent_id,
+                _text(span.attributes.get("parent_agent_id")),
+                self._place(span.parent_span_id),
+                span.facts.conversation,
+            )
+            for span in self._spans
+            if span.name in (_REQUEST, _TOOL) and (agent_id := _agent_id(span)) is not None
+        )
+        for agent_id, parent_id, place, conversation in working:
+            yield Sign(
+                Role.AGENT,
+                (("agent", agent_id),),
+                below=place,
+                above=("agent", parent_id) if parent_id is not None else self._only_turn(),
+                facts=SpanFacts(Role.AGENT, name=agent_id, conversation=conversation),
+            )
 
     def _only_turn(self) -> Name | None:
         return ("at", next(iter(self._turns))) if len(self._turns) == 1 else None
@@ -562,6 +570,7 @@ class _Reader:
         for record in sorted(self._of_events("tool_result"), key=_start_of):
             attributes, start = record.attributes, _start_of(record)
             arguments = _text(attributes.get("tool_input"))
+            values = _object(arguments)
             has_failed = attributes.get("success") in ("false", False)
             error = first_text(attributes, ("error", "error_type")) or ""
             sign = self._of_logged_call(record)
@@ -575,12 +584,9 @@ class _Reader:
                 agent=self._agent(record, record.span_id),
                 below=record.span_id,
                 fields={**sign.fields, "arguments": arguments or _parameters(record)},
-                opened={
-                    **sign.opened,
-                    "request": _text(first(_object(arguments), ("prompt", "message"))),
-                },
+                opened={**sign.opened, "request": _text(first(values, ("prompt", "message")))},
                 error=error if has_failed else None,
-                is_background=_object(arguments).get("run_in_background") is True,
+                is_background=values.get("run_in_background") is True,
             )
 
     def _of_logged_call(self, record: LogRecord) -> Sign:
