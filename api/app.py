@@ -12,7 +12,6 @@ from starlette.middleware import Middleware
 
 from api import otlp, problems, viewer
 from api.dependencies import document_security
-from api.freshness import BehindHeader
 from api.metrics import Metrics
 from api.middleware import (
     BodyLimit,
@@ -21,7 +20,8 @@ from api.middleware import (
     ETags,
     OtlpOrigins,
     RequestLog,
-    SecurityHeaders,
+    ResponseHeaders,
+    UnknownPages,
 )
 from api.middleware.authentication import Access, Authentication
 from api.parts import Parts
@@ -113,15 +113,14 @@ def create_app(
         # The outermost middleware first.
         middleware=[
             Middleware(RequestLog, metrics=metrics),
-            Middleware(SecurityHeaders),
+            Middleware(ResponseHeaders),
             *(
                 [Middleware(OtlpOrigins, origins=origins)]
                 if (origins := access.otlp_origins)
                 else []
             ),
-            Middleware(BehindHeader),
             Middleware(ErrorResponses),
-            Middleware(viewer.UnknownPages),
+            Middleware(UnknownPages),
             Middleware(Authentication, access=access),
             Middleware(BodyLimit),
             Middleware(Compression),

@@ -1,7 +1,8 @@
 """Read-your-writes: a read of a run waits until its pending spans are converted to records.
 
 Each request has a `Freshness`, which notes how many accepted spans the records still lack. If they
-lack any, the response has the header `Tracer-Behind` and no ETag (`api.conditional`).
+lack any, the response has the header `Tracer-Behind` (`api.middleware`) and no ETag
+(`api.conditional`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from fastapi import Request
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tracer.records import Kind
 from tracer.store import Behind, SpanProjection, TraceReader
@@ -26,7 +25,8 @@ FRESH_SECONDS = 30.0
 
 HEADER = "Tracer-Behind"
 
-_STATE = "freshness"
+STATE = "freshness"
+"""The name of the `Freshness` in the state of a request."""
 
 
 class Freshness:
@@ -52,6 +52,18 @@ class Freshness:
             errors[0] if errors else None,
         )
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The header with the number of missing spans, and when the first arrived.
+
+        Its value is a dictionary as in RFC 9651. Returns no header if no span is missing.
+        """
+        behind = self.behind
+        if behind is None:
+            return []
+        value = f'spans={behind.spans}, since="{rfc_3339(behind.since)}"'
+        return [(HEADER.lower().encode(), value.encode())]
+
     async def catch_up(self, projection: SpanProjection, kind: Kind, record_id: UUID) -> None:
         """Wait until the pending spans of a record's run are projected, up to a time limit.
 
@@ -66,9 +78,9 @@ class Freshness:
 def freshness_of(request: Request) -> Freshness:
     """Return the `Freshness` of a request. All callers within a request get the same object."""
     state = request.scope.setdefault("state", {})
-    if _STATE not in state:
-        state[_STATE] = Freshness()
-    freshness = state[_STATE]
+    if STATE not in state:
+        state[STATE] = Freshness()
+    freshness = state[STATE]
     assert isinstance(freshness, Freshness)
     return freshness
 
@@ -136,36 +148,6 @@ class _UpToDateReader:
         if record_id not in self._caught_up:
             self._caught_up.add(record_id)
             await self._freshness.catch_up(self._projection, kind, record_id)
-
-
-class BehindHeader:
-    """Middleware that adds the header `Tracer-Behind` if the records lack accepted spans."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
-            await self._app(scope, receive, send)
-            return
-
-        async def send_with_header(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                freshness = scope.get("state", {}).get(_STATE)
-                if freshness is not None and freshness.behind is not None:
-                    MutableHeaders(scope=message)[HEADER] = _header(freshness.behind)
-            await send(message)
-
-        await self._app(scope, receive, send_with_header)
-
-
-def _header(behind: Behind) -> str:
-    """Return the header's value: the number of missing spans, and when the first arrived.
-
-    The value is a dictionary as in RFC 9651.
-    """
-    return f'spans={behind.spans}, since="{rfc_3339(behind.since)}"'
 
 
 def rfc_3339(moment: datetime) -> str:

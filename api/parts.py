@@ -265,8 +265,9 @@ class Backlog(Protocol):
     def figures(self) -> BacklogFigures:
         """The backlog, at most a minute old."""
 
-    def check(self) -> None:
-        """Raise `TooBusy` if there are too many such spans."""
+    @property
+    def max_bytes(self) -> int:
+        """Above how many bytes of such spans no more are accepted."""
 
     async def count_projectors(self) -> int:
         """Return how many projectors of all servers are connected to the database."""

@@ -212,37 +212,32 @@ async def admitted_body(
         raise UnknownFormat(
             "This Content-Encoding is not supported. Use gzip, zstd, deflate or none."
         )
-    too_large = TooLarge(
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > max_bytes:
+        raise _too_large(max_bytes)
+    async with intake.slot(request.state.caller.project_id):
+        received = _received(request, intake, max_bytes)
+        unpacker = _UNPACKERS[encoding]
+        yield (received if unpacker is None else _limited(_unpacked(received, unpacker), max_bytes))
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(
         f"A body may have at most {max_bytes} bytes after decompression. Split it into several "
         "requests."
     )
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:20]) > max_bytes:
-        raise too_large
-    async with intake.slot(request.state.caller.project_id):
-        received = _received(request, intake, max_bytes, too_large)
-        unpacker = _UNPACKERS[encoding]
-        yield (
-            received
-            if unpacker is None
-            else _limited(_unpacked(received, unpacker), max_bytes, too_large)
-        )
 
 
-async def _limited(
-    parts: AsyncIterator[bytes], max_bytes: int, too_large: TooLarge
-) -> AsyncIterator[bytes]:
+async def _limited(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     size = 0
     async for part in parts:
         size += len(part)
         if size > max_bytes:
-            raise too_large
+            raise _too_large(max_bytes)
         yield part
 
 
-async def _received(
-    request: Request, intake: Intake, max_bytes: int, too_large: TooLarge
-) -> AsyncIterator[bytes]:
+async def _received(request: Request, intake: Intake, max_bytes: int) -> AsyncIterator[bytes]:
     size, waited, is_more = 0, 0.0, True
     try:
         while is_more:
@@ -256,7 +251,7 @@ async def _received(
             part, is_more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
             if size > max_bytes:
-                raise too_large
+                raise _too_large(max_bytes)
             yield part
     except TimeoutError as error:
         raise TooBusy("The body arrived too slowly. Send the request again later.") from error

@@ -11,9 +11,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from tracer.logs import get_logger
 
@@ -77,7 +76,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     """
 
     async def page(_: Request) -> Response:
-        return _page(built)
+        return html_page(built)
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
@@ -91,40 +90,13 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     app.mount("/assets", assets, name="assets")
 
 
-def _page(built: Path, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def html_page(built: Path = BUILT, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return the file that is the page of each path; without it, how to build it."""
     index = built / "index.html"
     if not index.is_file():
         log.warning("viewer_not_built", expected=str(index))
         return HTMLResponse(MISSING, status, HEADERS)
     return FileResponse(index, status, HEADERS)
-
-
-class UnknownPages:
-    """Middleware that answers a browser with the viewer's page if no route has the address.
-
-    The page shows that the address does not exist, and leads to the list of runs. It contains no
-    project data, so it needs no caller. Requests of other programs and addresses of the API get
-    problem details.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        answer: ASGIApp = _page(BUILT, HTTPStatus.NOT_FOUND) if _is_unknown(scope) else self._app
-        await answer(scope, receive, send)
-
-
-def _is_unknown(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
-        return False
-    path = scope["path"]
-    if is_of_the_viewer(path) or f"{path}/".startswith(("/api/", "/v1/")):
-        return False
-    if "text/html" not in Headers(scope=scope).get("accept", ""):
-        return False
-    return all(each.matches(scope)[0] is Match.NONE for each in scope["app"].router.routes)
 
 
 def is_of_the_viewer(path: str) -> bool:

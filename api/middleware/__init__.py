@@ -15,7 +15,8 @@ from api.middleware.responses import (
     ErrorResponses,
     ETags,
     OtlpOrigins,
-    SecurityHeaders,
+    ResponseHeaders,
+    UnknownPages,
 )
 
 __all__ = [
@@ -25,7 +26,8 @@ __all__ = [
     "ErrorResponses",
     "OtlpOrigins",
     "RequestLog",
-    "SecurityHeaders",
+    "ResponseHeaders",
+    "UnknownPages",
     "log_request",
     "request_id",
 ]

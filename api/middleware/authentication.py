@@ -73,7 +73,7 @@ class Authentication:
             request.state.caller, request.state.check_caller = EVERYBODY, nothing_to_check
             return
         path = request.scope["path"]  # `request.url` takes as long as all the rest
-        if path in PUBLIC_PATHS or is_of_the_viewer(path):
+        if path in PUBLIC_PATHS or (request.method in SAFE_METHODS and is_of_the_viewer(path)):
             self._check_host(request, are_keys_needed=True)
             return
         are_keys_needed = await authenticator.are_keys_needed()

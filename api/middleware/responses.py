@@ -1,4 +1,4 @@
-"""Middleware for responses: size limits, compression, errors, ETags, and headers for browsers."""
+"""Middleware for responses: size limits, compression, errors, ETags, pages, and headers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware, GZipResponder
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import freshness
 from api.conditional import NotModified
 from api.middleware.authentication import is_otlp
 from api.problems import error_response
+from api.viewer import html_page, is_of_the_viewer
 from tracer.errors import TooLarge, TracerError
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION
 
@@ -139,6 +142,39 @@ class ETags:
             await response(scope, receive, send)
 
 
+# --- Answer a browser with the viewer's page if no route has the address.
+
+
+class UnknownPages:
+    """Middleware that answers a browser with the viewer's page if no route has the address.
+
+    The page shows that the address does not exist, and leads to the list of runs. It contains no
+    project data, so it needs no caller. Requests of other programs and addresses of the API get
+    problem details.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if _is_unknown(scope):
+            await html_page(status=HTTPStatus.NOT_FOUND)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _is_unknown(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+        return False
+    path = scope["path"]
+    if is_of_the_viewer(path) or f"{path}/".startswith(("/api/", "/v1/")):
+        return False
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        return False
+    return all(each.matches(scope)[0] is Match.NONE for each in scope["app"].router.routes)
+
+
 # --- Let pages of other sites send OTLP (Fetch standard, "CORS protocol").
 
 
@@ -164,7 +200,8 @@ class OtlpOrigins:
         await (self._shared if is_shared else self._app)(scope, receive, send)
 
 
-# --- Add headers to every response: headers for security, and the version of the event protocol.
+# --- Add headers to every response: headers for security, the version of the event protocol, and
+# how many accepted spans the records lack.
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -181,8 +218,11 @@ the responses."""
 _RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
-class SecurityHeaders:
-    """Middleware that adds the default headers in `HEADERS`, if a response does not have them."""
+class ResponseHeaders:
+    """Middleware that adds the default headers in `HEADERS`, if a response does not have them.
+
+    If the records that the request read lack accepted spans, a header states it (`api.freshness`).
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -194,6 +234,8 @@ class SecurityHeaders:
             if message["type"] == "http.response.start":
                 present = {name for name, _ in message["headers"]}
                 missing = [each for each in _RAW_HEADERS if each[0] not in present]
+                if (read := scope.get("state", {}).get(freshness.STATE)) is not None:
+                    missing += read.headers
                 message["headers"] = [*message["headers"], *missing]
             await send(message)
 

@@ -248,7 +248,7 @@ class _Export:
     ) -> bytes:
         received, state = self._received, self._state
         if received is not None:
-            check_backlog(state.parts)
+            check_backlog(state.parts.backlog)
         async with state.intake.slot(caller.project_id):
             message = await _only_message(messages)
             entry.received = len(message)

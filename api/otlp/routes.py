@@ -28,10 +28,10 @@ from api.dependencies import (
     writer_for,
 )
 from api.metrics import Metrics
-from api.parts import Parts
+from api.parts import Backlog
 from api.problems import note_problem, problem_of
 from api.requests import Intake, admitted_body, media_type
-from tracer.errors import TracerError, UnknownFormat
+from tracer.errors import TooBusy, TracerError, UnknownFormat
 from tracer.otel import otlp
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import (
@@ -417,7 +417,7 @@ async def _record(request: Request, received: Received) -> Response:
     writer, projection = await writer_for(parts, caller), await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
     try:
-        check_backlog(parts)
+        check_backlog(parts.backlog)
         async with admitted_body(request, intake, MAX_BYTES) as body_parts:
             body = b"".join([part async for part in body_parts])
             accepted = await accept(body, received, encoding.decode, writer, intake)
@@ -448,10 +448,13 @@ class Accepted:
     """The ids of the runs that the items belong to."""
 
 
-def check_backlog(parts: Parts) -> None:
+def check_backlog(backlog: Backlog | None) -> None:
     """Raise `TooBusy` if too many accepted spans wait for a projector."""
-    if parts.backlog is not None:
-        parts.backlog.check()
+    if backlog is not None and backlog.figures.size > backlog.max_bytes:
+        raise TooBusy(
+            f"The server has {backlog.figures.size} bytes of spans that are not projected yet; "
+            f"its limit is {backlog.max_bytes}. Send the request again later."
+        )
 
 
 async def accept(

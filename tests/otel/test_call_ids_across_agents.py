@@ -9,8 +9,8 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, make_span, outline, projection_of, tool
 from tests.otel.projections import Projected
-from tracer.otel.projection.across_agents import BY_NAME, ONLY_CHOSEN
 from tracer.otel.projection.agents import BY_TEXT
+from tracer.otel.projection.chosen_calls import BY_NAME, ONLY_CHOSEN
 from tracer.records import Kind
 
 PLANNER = [

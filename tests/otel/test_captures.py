@@ -8,8 +8,8 @@ import pytest
 
 from tests.otel.captured import NAMES, expected_facts, projected, seen_facts, spans_of
 from tests.otel.projections import changed, drop_attributes
-from tracer.otel.projection.across_agents import BY_NAME
 from tracer.otel.projection.agents import BY_TEXT, BY_TIME
+from tracer.otel.projection.chosen_calls import BY_NAME
 from tracer.records import Kind
 from tracer.records.spans import Span
 

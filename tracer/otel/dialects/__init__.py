@@ -34,6 +34,7 @@ from tracer.records.spans import Attributes, LogRecord, ReadableSpan
 __all__ = [
     "DIALECTS",
     "complete_run",
+    "dialects_of",
     "genai",
     "pending_of",
     "read_messages",
@@ -129,7 +130,16 @@ def _facts_of(
     return genai.read(dialect.translated(span)) if dialect.is_table else None
 
 
-def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
+def dialects_of(spans: list[SlimSpan], logs: list[LogRecord]) -> list[Dialect]:
+    """Return the dialects of the instrumentation scopes of a run, sorted by `Dialect.order`."""
+    scopes = {span.scope for span in spans} | {record.scope for record in logs}
+    present = {_of_scope(scope) for scope in scopes} - {None}
+    return [dialect for dialect in DIALECTS if dialect in present] if present else []
+
+
+def complete_run(
+    spans: list[SlimSpan], logs: list[LogRecord], present: list[Dialect]
+) -> list[SlimSpan]:
     """Add facts that no single span shows, such as an agent without a span of its own.
 
     Each dialect with a `complete` function sees the whole run. It may change the facts, the parent
@@ -140,15 +150,14 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
     Args:
         spans: The run's spans, sorted by start and id, with parents and facts.
         logs: The run's log records, sorted by time.
+        present: The dialects of the run (`dialects_of`).
 
     Returns:
         All spans of the run, sorted by start and id.
     """
     include_parts(spans)
     genai.add_fetched_answers(spans)
-    scopes = {span.scope for span in spans} | {record.scope for record in logs}
-    present = {dialect for scope in scopes if (dialect := _of_scope(scope)) is not None}
-    for dialect in DIALECTS:
-        if dialect.complete is not None and dialect in present:
+    for dialect in present:
+        if dialect.complete is not None:
             spans = dialect.complete(spans, logs)
     return spans

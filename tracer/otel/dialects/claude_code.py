@@ -340,7 +340,11 @@ class _Reader:
 
     def _of_agents(self) -> Iterator[Sign]:
         named = dict.fromkeys(
-            (self._agent(each, each.span_id), each.span_id, _text(each.attributes.get("agent.name")))
+            (
+                self._agent(each, each.span_id),
+                each.span_id,
+                _text(each.attributes.get("agent.name")),
+            )
             for each in self._of_events("api_request")
         )
         for agent, below, name in named:

@@ -278,6 +278,16 @@ class SlimSpan:
         """The sort key of spans: start and id."""
         return self.start, self.span_id
 
+    def contradicts(self, parent: SlimSpan) -> bool:
+        """Return whether a call with these times cannot have been within its caller's time."""
+        if not self.start or not parent.start:
+            return False
+        if self.start < parent.start:
+            return True
+        if not self.end or not parent.end or self.end <= parent.end:
+            return False
+        return self.end - self.start <= parent.end - parent.start
+
 
 def synthetic_span(
     span_id: bytes, name: str, scope: str, times: tuple[int, int], facts: SpanFacts

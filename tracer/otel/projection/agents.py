@@ -770,7 +770,7 @@ class Rounds:
                 _, name, arguments = chosen
                 if arguments is None:
                     continue
-                keys = [("all", name, canonical(arguments))]
+                keys: list[Hashable] = [("all", name, canonical(arguments))]
                 strings = strings_in(arguments)
                 if len(strings) == 1:
                     keys.append(("bare", name, next(iter(strings))))

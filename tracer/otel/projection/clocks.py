@@ -58,7 +58,7 @@ def correct_clocks(spans: list[SlimSpan], sent: Mapping[bytes, SentSpan]) -> Non
     resources = _Resources(sent)
     if not any(
         span.parent is not None
-        and _contradicts(span, span.parent)
+        and span.contradicts(span.parent)
         and resources.is_call_between_processes(span, span.parent)
         for span in spans
     ):
@@ -100,20 +100,9 @@ def _with_clock_of(
 _MOST_CLOCKS = 20
 
 
-def _contradicts(span: SlimSpan, parent: SlimSpan) -> bool:
-    """Return whether the times of a call contradict those of its caller."""
-    if not span.start or not parent.start:
-        return False
-    if span.start < parent.start:
-        return True
-    if not span.end or not parent.end or span.end <= parent.end:
-        return False
-    return span.end - span.start <= parent.end - parent.start
-
-
 def _shift(span: SlimSpan, parent: SlimSpan) -> int:
     """Return the nanoseconds to add to a call's times: whole microseconds, as records have them."""
-    if not _contradicts(span, parent):
+    if not span.contradicts(parent):
         return 0
     spare = 0
     if span.end and parent.end:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tracer.otel.dialects import (
     complete_run,
+    dialects_of,
     genai,
     pending_of,
     read_span,
@@ -223,8 +224,12 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
     _link_parents(spans, standing, twins)
     _correct_times(spans)
     _read(spans, newest)
-    spans = complete_sessions(complete_run(spans, logs), logs)
-    correct_clocks(spans, newest)
+    present = dialects_of(spans, logs)
+    spans = complete_run(spans, logs, present)
+    if sessions_of := [each for each in present if each.session is not None]:
+        spans = complete_sessions(spans, logs, sessions_of)
+    if any(span.parent is not None and span.contradicts(span.parent) for span in spans):
+        correct_clocks(spans, newest)
     return RunSpans(
         trace_id=_run_id(newest, logs),
         is_of_session=not newest and not any(any(record.trace_id) for record in logs),

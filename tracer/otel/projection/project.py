@@ -23,12 +23,6 @@ from uuid import UUID
 
 from tracer.otel.dialects.dialect import WRAPPER, ExecutedCall, Role, SlimSpan, SpanFacts
 from tracer.otel.otlp.spans import EPOCH, moment, stored
-from tracer.otel.projection.across_agents import (
-    correct_by_call_ids,
-    followed_call_ids,
-    id_of_chosen,
-    link_to_answers,
-)
 from tracer.otel.projection.agents import (
     LATEST_ROUND,
     AgentWork,
@@ -37,6 +31,14 @@ from tracer.otel.projection.agents import (
     find_agents,
     link_orphan_agents,
     needs_requested,
+)
+from tracer.otel.projection.chosen_calls import (
+    AgentRun,
+    Unreached,
+    correct_by_call_ids,
+    followed_call_ids,
+    id_of_chosen,
+    link_to_answers,
 )
 from tracer.otel.projection.forest import (
     Ending,
@@ -47,7 +49,6 @@ from tracer.otel.projection.forest import (
     read_run,
     represented,
 )
-from tracer.otel.projection.unreached import AgentRun, Unreached
 from tracer.records import Kind, Reason, Status
 from tracer.records.masks import masked_paths, within_depth
 from tracer.records.merge import RULES, Fields, title_of

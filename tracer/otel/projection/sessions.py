@@ -27,7 +27,6 @@ from hashlib import sha256
 from math import inf
 from typing import Any
 
-from tracer.otel.dialects import DIALECTS
 from tracer.otel.dialects.dialect import (
     WRAPPER,
     Dialect,
@@ -104,7 +103,7 @@ class _Work:
 
 
 def complete_sessions(
-    spans: list[SlimSpan], logs: list[LogRecord], dialects: Iterable[Dialect] = DIALECTS
+    spans: list[SlimSpan], logs: list[LogRecord], dialects: Iterable[Dialect]
 ) -> list[SlimSpan]:
     """Return the spans of a run with those that were made, sorted by start and id.
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tracer.clock import Clock
-from tracer.errors import TooBusy
 from tracer.logs import get_logger
 from tracer.records import LeaseTerms
 from tracer.storage.postgres.deletion import PostgresDeletion, PurgeResult
@@ -77,22 +76,10 @@ class Backlog(PeriodicJob):
         """
         super().__init__(BACKLOG_LOOK_SECONDS)
         self._pool = pool
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._is_late = False
         self.figures = BacklogFigures()
         """The backlog, at most a minute old."""
-
-    def check(self) -> None:
-        """Check that spans may be sent.
-
-        Raises:
-            TooBusy: Too many bytes were not projected yet when the backlog was last read.
-        """
-        if self.figures.size > self._max_bytes:
-            raise TooBusy(
-                f"The server has {self.figures.size} bytes of spans that are not projected yet; "
-                f"its limit is {self._max_bytes}. Send the request again later."
-            )
 
     async def run_once(self) -> None:
         """Read the backlog.
