@@ -63,6 +63,38 @@ def test_malformed_link_costs_only_the_link(link: Any) -> None:
     assert (decoded.count, decoded.refused) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("parent", "noted"),
+    [("abcd", "abcd"), ("no id", "no id"), (17, "17"), ("ab" * 9, "ab" * 9), ("", None)],
+)
+def test_malformed_parent_costs_only_the_parent(parent: Any, noted: str | None) -> None:
+    span = {**make_span(1, "chat", CHAT), "parentSpanId": parent}
+
+    (found,) = spans_from(span)
+
+    assert found.parent_span_id is None
+    assert found.attributes.get("tracer.received.parent_span_id") == noted
+
+
+@pytest.mark.parametrize(
+    "bad", [5, None, {"key": 5}, {"key": "n", "value": {"intValue": str(2**70)}}]
+)
+def test_malformed_attribute_costs_only_the_attribute(bad: Any) -> None:
+    span = make_span(1, "chat", CHAT)
+    span["attributes"] = [*span["attributes"], bad]
+
+    (found,) = spans_from(span)
+
+    assert found.attributes == {**CHAT, "tracer.received.attributes": "1 malformed"}
+
+
+@pytest.mark.parametrize("bad", ["none", 5, {"a": 1}])
+def test_malformed_list_of_attributes_costs_only_the_attributes(bad: Any) -> None:
+    (found,) = spans_from({**make_span(1, "chat"), "attributes": bad})
+
+    assert found.attributes == {"tracer.received.attributes": "1 malformed"}
+
+
 def test_end_before_the_start_is_no_negative_duration() -> None:
     run = projection_of(make_span(1, "chat", CHAT, at=(5, 3)))
 

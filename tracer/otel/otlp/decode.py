@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import isfinite
@@ -91,13 +92,11 @@ class Signal:
 
 def _problem_of_span(span: WireSpan, trace_id: bytes) -> str | None:
     # Called for each span of each request, so each field is read once.
-    span_id, parent_span_id = span.span_id, span.parent_span_id
+    span_id = span.span_id
     if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE_ID:
         return NO_TRACE
     if len(span_id) != SPAN_ID_BYTES or span_id == _NO_SPAN_ID:
         return f"Its span id must be {SPAN_ID_BYTES} bytes that are not all zero."
-    if len(parent_span_id) not in (0, SPAN_ID_BYTES) and any(parent_span_id):
-        return f"Its parent span id must be {SPAN_ID_BYTES} bytes."
     return None
 
 
@@ -223,7 +222,7 @@ def decode_items(
     """
     decoded = Decoded()
     # Not `any`, which would stop at the first.
-    is_changed = sum([_correct_times(item, signal) for *_, items in groups for item in items]) > 0
+    is_changed = sum([_correct(item, signal) for *_, items in groups for item in items]) > 0
     trace_ids = _check(groups, decoded, signal)
     decoded.count = len(trace_ids)
     distinct = set(trace_ids)
@@ -308,23 +307,35 @@ def _assemble(
         decoded.indexes += of_message
 
 
-# --- Times in another unit than nanoseconds, and impossible times.
+# --- Times in another unit than nanoseconds, impossible times, and malformed ids of parents.
 
 _YEAR_2000, _YEAR_2100 = 946_684_800 * 10**9, 4_102_444_800 * 10**9
 _UNITS = (1, 1000, 10**6, 10**9)
 """How many nanoseconds a nanosecond, a microsecond, a millisecond and a second have."""
 RECEIVED = "tracer.received."
-"""The beginning of the name of an attribute that has the received value of a replaced time."""
+"""The beginning of the name of an attribute that has a received value that was replaced."""
+_PARENT = "parent_span_id"
 
 
-def _correct_times(item: Any, signal: Signal) -> bool:
-    """Replace impossible times of an item, and return whether there were any.
+def _correct(item: Any, signal: Signal) -> bool:
+    """Replace impossible times and a malformed parent id, and return whether there were any.
 
     The unit of a time is the one that puts it between the years 2000 and 2100. If no unit does, the
-    time is missing; a missing end is then the start. An attribute has each value that was received.
+    time is missing; a missing end is then the start. A span with a malformed parent id has no
+    parent. An attribute has each value that was received.
     """
     if isinstance(item, str):  # it is rejected
         return False
+    is_changed = _correct_times(item, signal)
+    if signal is SPANS and len(parent := item.parent_span_id) not in (0, SPAN_ID_BYTES):
+        item.parent_span_id, is_changed = b"", True
+        if any(parent):
+            note = item.attributes.add(key=RECEIVED + _PARENT)
+            note.value.string_value = parent.hex()[:100]
+    return is_changed
+
+
+def _correct_times(item: Any, signal: Signal) -> bool:
     start_name, end_name = signal.times
     start, end = getattr(item, start_name), getattr(item, end_name)
     if _is_possible(start) and _is_possible(end):
@@ -498,13 +509,34 @@ def _wire_item(signal: Signal, item: Any) -> Any:
             fields["links"] = [
                 link for each in fields["links"] if (link := _link_of(each)) is not None
             ]
-        _parse(fields, message)
+        try:
+            _parse(fields, message)
+        except _NOT_OF_THAT_SHAPE:
+            message = signal.item_type()
+            _parse(_with_readable_attributes(fields, signal), message)
     except _NOT_OF_THAT_SHAPE:
         return (
             f"It lacks the form of an OTLP {signal.item} in JSON, or nests too deeply. Ids are "
             "hexadecimal: `traceId` has 32 digits, `spanId` 16."
         )
     return message
+
+
+def _with_readable_attributes(fields: dict[str, Any], signal: Signal) -> dict[str, Any]:
+    """Return the fields of an item without malformed attributes, and with a note of their number.
+
+    The note has no text of them, because redaction could not recognize the parts of malformed text.
+    """
+    received = fields.get("attributes")
+    received = received if isinstance(received, list) else [received]
+    readable = []
+    for each in received:
+        with suppress(*_NOT_OF_THAT_SHAPE):
+            _parse({"attributes": [each]}, signal.item_type())
+            readable += [each] if isinstance(each, dict) and "key" in each else []
+    kept = fields | {"attributes": readable}
+    _note(kept, "attributes", f"{len(received) - len(readable)} malformed")
+    return kept
 
 
 _DIGITS = re.compile("[0-9]{1,19}")
@@ -528,8 +560,7 @@ def _with_whole_times(fields: dict[str, Any], signal: Signal) -> dict[str, Any]:
                 whole = 0
             fields[name] = whole if 0 <= whole < 2**64 else 0
             if not fields[name] and value != 0:
-                note = {"key": RECEIVED + snake, "value": {"stringValue": str(value)[:100]}}
-                fields["attributes"] = [*(fields.get("attributes") or ()), note]
+                _note(fields, snake, value)
                 if snake == signal.times[1]:  # it has ended
                     start = signal.times[0]
                     fields[name] = fields.get(to_camel(start), fields.get(start, 0))
@@ -555,10 +586,24 @@ def _parse(fields: dict[str, Any], message: Any) -> None:
 def _with_base64_ids(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError("Each span, log record and span link must be a JSON object.")
-    return {
-        key: base64.b64encode(_id_of(value)).decode() if key in _IDS and value else value
-        for key, value in fields.items()
-    }
+    found = dict(fields)
+    for key in _IDS.intersection(fields):
+        if not (received := fields[key]):
+            continue
+        try:
+            found[key] = base64.b64encode(_id_of(received)).decode()
+        except _PYTHON_ERRORS:
+            if key not in (_PARENT, to_camel(_PARENT)):
+                raise
+            del found[key]
+            _note(found, _PARENT, received)
+    return found
+
+
+def _note(fields: dict[str, Any], name: str, received: Any) -> None:
+    """Add an attribute with a received value that was replaced to the fields of an item."""
+    note = {"key": RECEIVED + name, "value": {"stringValue": str(received)[:100]}}
+    fields["attributes"] = [*(fields.get("attributes") or ()), note]
 
 
 def _id_of(value: Any) -> bytes:
