@@ -11,10 +11,10 @@ from tests.house.project_files import project_files, text_of
 
 # To raise a number is a decision: the commit message explains it.
 BUDGETS: dict[str, int] = {
-    "api": 2_260,
+    "api": 2_230,
     "api/commands": 860,
-    "api/middleware": 370,
-    "api/otlp": 604,
+    "api/middleware": 390,
+    "api/otlp": 610,
     "api/routes": 2_130,
     "tracer": 1_680,
     "tracer/adapters": 2_921,
@@ -24,11 +24,11 @@ BUDGETS: dict[str, int] = {
     "tracer/otel": 9_520,
     "tracer/questions": 900,
     "tracer/recorder": 1_080,
-    "tracer/records": 2_475,
+    "tracer/records": 2_495,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 860,
-    "tracer/storage": 10_000,
+    "tracer/storage": 9_980,
     "tracer/testing": 560,
     "tracer/tools": 4_680,
 }

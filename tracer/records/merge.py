@@ -11,7 +11,7 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -19,6 +19,7 @@ from operator import gt, lt
 from typing import Any
 from uuid import UUID
 
+import orjson
 from pydantic import BaseModel
 
 from tracer.records.events import (
@@ -366,3 +367,28 @@ def _wins(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
             return theirs is None
         return mine.rank > theirs.rank if isinstance(mine, Status) else bool(mine > theirs)
     return False
+
+
+# --- Records as JSON, to send them to a database.
+
+_BATCH_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
+
+
+def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
+    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
+    id_field = RULES[kind].id_field
+    batch: list[bytes] = []
+    size = 0
+    for key in sorted(records):
+        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
+        fields = records[key].items()
+        row = {name: value for name, value in fields if value is not None and value != []}
+        row |= {"root_plan_id": key[0], id_field: key[1]}
+        encoded = orjson.dumps(row, default=str)
+        if batch and size + len(encoded) > _BATCH_BYTES:
+            yield f"[{b','.join(batch).decode()}]"
+            batch, size = [], 0
+        batch.append(encoded)
+        size += len(encoded)
+    if batch:
+        yield f"[{b','.join(batch).decode()}]"

@@ -8,7 +8,6 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
     Set,
@@ -18,12 +17,20 @@ from itertools import combinations, zip_longest
 from typing import Any
 from uuid import UUID
 
-import orjson
 from psycopg.errors import ForeignKeyViolation
 
 from tracer.records import Kind, Status
 from tracer.records.events import Event
-from tracer.records.merge import LINKS, RULES, Fields, Key, Reduced, merge_records, partial_records
+from tracer.records.merge import (
+    LINKS,
+    RULES,
+    Fields,
+    Key,
+    Reduced,
+    json_batches,
+    merge_records,
+    partial_records,
+)
 from tracer.records.prices import OwnPrices, TokenUsage
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS
 from tracer.storage.postgres.citus import is_spread, runs_per_transaction
@@ -219,8 +226,6 @@ def _cost(fields: Fields, prices: OwnPrices) -> Any:
 #
 # All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
 # does not cache the parsed placeholders of statements as long as these.
-
-_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
 
 _CACHED_RECORDS = 20_000
 
@@ -584,23 +589,3 @@ class MergeCache:
             for name, value in fields.items()
             if name != "status"
         )
-
-
-def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
-    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
-    id_field = RULES[kind].id_field
-    batch: list[bytes] = []
-    size = 0
-    for key in sorted(records):
-        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
-        fields = records[key].items()
-        row = {name: value for name, value in fields if value is not None and value != []}
-        row |= {"root_plan_id": key[0], id_field: key[1]}
-        encoded = orjson.dumps(row, default=str)
-        if batch and size + len(encoded) > _STATEMENT_BYTES:
-            yield f"[{b','.join(batch).decode()}]"
-            batch, size = [], 0
-        batch.append(encoded)
-        size += len(encoded)
-    if batch:
-        yield f"[{b','.join(batch).decode()}]"

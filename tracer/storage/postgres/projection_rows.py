@@ -32,10 +32,9 @@ from tracer.otel.projection import (
     project_run,
 )
 from tracer.records import Kind, LeaseTerms, Status
-from tracer.records.merge import RULES, Fields
+from tracer.records.merge import RULES, Fields, json_batches
 from tracer.records.prices import NO_OWN_PRICES, OwnPrices, is_unpriced
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres.event_rows import json_batches
 from tracer.storage.postgres.leases import NOTE_RUNS
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.session import Standing, entering, standing_of_sync
