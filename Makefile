@@ -161,7 +161,7 @@ fields: setup #: Write what derives from the fields of records: rows, contracts,
 	$(BIN)/python -m scripts.rows
 	$(MAKE) openapi data
 
-openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/reference/protocol.md, viewer's types
+openapi: setup #: Write docs/*.json, merge rules in docs/reference/protocol.md, viewer's types
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 

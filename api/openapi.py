@@ -1,6 +1,6 @@
 """Write the contracts of the API to files. `make openapi` runs this module.
 
-It writes the OpenAPI document, the JSON Schema of events, and the merge rules in
+It writes the OpenAPI document, the JSON Schemas of events and trajectories, and the merge rules in
 `docs/reference/protocol.md`. The viewer's types are generated from the OpenAPI document. Programs
 in other languages follow the schema and the merge rules. A test compares the files with the code.
 """
@@ -37,6 +37,16 @@ def events_schema() -> dict[str, Any]:
     }
 
 
+def trajectory_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a trajectory file."""
+    from tracer.testing.trajectory import TrajectoryFile  # it needs the extra `testing`
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **TrajectoryFile.model_json_schema(),
+    }
+
+
 def protocol_page() -> str:
     """Return the text of `docs/reference/protocol.md` with the current merge rule of each field."""
     page = (DOCS / "reference" / "protocol.md").read_text(encoding="utf-8")
@@ -54,6 +64,7 @@ def contract_files() -> dict[Path, bytes]:
     return {
         DOCS / "openapi.json": _pretty(openapi_document()),
         DOCS / "events.schema.json": _pretty(events_schema()),
+        DOCS / "trajectory.schema.json": _pretty(trajectory_schema()),
         DOCS / "reference" / "protocol.md": protocol_page().encode(),
     }
 

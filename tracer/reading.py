@@ -17,13 +17,13 @@ from datetime import datetime
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from uuid import UUID
 
 import httpx2
 import msgspec
 
 from tracer import questions
-from tracer.errors import BadRequest, StoreUnavailable
+from tracer.errors import NOTHING_FOUND, USAGE, BadRequest, StoreUnavailable
 from tracer.lineage import Row
 from tracer.lineage.tree import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.settings import LOCAL_SERVER, read_settings
@@ -244,6 +244,26 @@ def _calls(node: ToolCallNode) -> Iterator[Call]:
 # --- Runs of a server.
 
 
+class Refused(BadRequest):
+    """A server rejected a request."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"The server answered {status}: {reason}")
+        self.status = status
+        """The status code of HTTP."""
+        self.exit_code = {404: NOTHING_FOUND, 400: USAGE, 409: USAGE, 422: USAGE}.get(status, 1)
+
+
+def refusal(status: int, content: bytes) -> Refused:
+    """Return the error for a response, with the server's reason."""
+    try:
+        problem = json.loads(content)
+        reason = problem.get("detail") or problem["message"]
+    except (ValueError, AttributeError, KeyError):
+        reason = "the response is not from a Tracer server, or the request was too large."
+    return Refused(status, reason)
+
+
 class RunSummary(msgspec.Struct, rename="camel", frozen=True):
     """A run in a list, with its totals."""
 
@@ -267,6 +287,9 @@ class RunSummary(msgspec.Struct, rename="camel", frozen=True):
     def id(self) -> str:
         """The id of the run."""
         return self.root_plan_id
+
+
+PAGE_SIZE = "100"
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -302,14 +325,18 @@ class ServerReader:
         """Return a run with everything below it, with complete arguments and results.
 
         Args:
-            run_id: The id of the run, or its handle.
+            run_id: The id of the run, or a handle of the run or of one of its records.
 
         Raises:
-            BadRequest: The server has no such run, or the key may not read it.
+            Refused: The server has no such run, or the key may not read it.
             StoreUnavailable: The server does not answer.
         """
-        path = f"/api/plans/{quote(str(run_id), safe='')}/tree"
-        content = self._get(path, {"payloads": "full"})
+        try:
+            plan_id = str(UUID(str(run_id)))
+        except ValueError:  # a handle
+            shown = self._get("/api/questions/show", {"run": str(run_id), "budget": "300"})
+            plan_id = json.loads(shown)["rootPlanId"]
+        content = self._get(f"/api/plans/{plan_id}/tree", {"payloads": "full"})
         return Run.of(msgspec.json.decode(content, type=PlanNode))
 
     def runs(
@@ -341,7 +368,7 @@ class ServerReader:
             sort: The order, as in `GET /api/runs`.
 
         Raises:
-            BadRequest: The server rejects the request.
+            Refused: The server rejects the request.
             StoreUnavailable: The server does not answer.
         """
         wanted = {"status": status, "agent": agent, "tool": tool, "session": session}
@@ -350,7 +377,7 @@ class ServerReader:
             wanted[name] = None if at is None else at.isoformat()
         cursor: str | None = None
         while True:
-            content = self._get("/api/runs", wanted | {"cursor": cursor})
+            content = self._get("/api/runs", wanted | {"limit": PAGE_SIZE, "cursor": cursor})
             page = msgspec.json.decode(content, type=_Page)
             yield from page.items
             cursor = page.next_cursor
@@ -366,13 +393,9 @@ class ServerReader:
                 f"The server at {self._url} does not answer ({type(error).__name__}). Check that "
                 "it runs and that TRACER_URL is its address."
             ) from error
-        if answer.is_success:
-            return answer.content
-        try:
-            reason = answer.json()["detail"]
-        except (ValueError, KeyError, TypeError):
-            reason = "the response is not from a Tracer server."
-        raise BadRequest(f"The server answered {answer.status_code}: {reason}")
+        if not answer.is_success:
+            raise refusal(answer.status_code, answer.content)
+        return answer.content
 
 
 def read(url: str | None = None, api_key: str | None = None) -> ServerReader:

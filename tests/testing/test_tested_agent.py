@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from typing import NamedTuple
@@ -13,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.house.project_files import ROOT
+from tests.testing.sessions import run_pytest
 
 EXAMPLE = ROOT / "examples" / "tested_agent"
 PAGE = ROOT / "docs" / "guides" / "testing.md"
@@ -57,19 +55,6 @@ CHANGES = {
         "billing: rounds: 7, the limit is 6.",
     ),
 }
-
-
-def run_pytest(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run pytest in a folder, and return its exit code and what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env={**os.environ, "TRACER_HOME": str(folder / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture

@@ -6,21 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
-import orjson
 
-from tracer.errors import NOTHING_FOUND, USAGE, BadRequest, StoreUnavailable
+from tracer.errors import StoreUnavailable
+from tracer.reading import refusal
 from tracer.settings import LOCAL_SERVER, Settings
 
 SECONDS = 120.0
 """How long a request may take."""
-
-
-class Refused(BadRequest):
-    """The server rejected a request."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"The server answered {status}: {reason}")
-        self.exit_code = {404: NOTHING_FOUND, 400: USAGE, 409: USAGE, 422: USAGE}.get(status, 1)
 
 
 @asynccontextmanager
@@ -46,9 +38,4 @@ async def check(answer: httpx2.Response) -> None:
     if answer.is_success:
         return
     await answer.aread()
-    try:
-        problem = orjson.loads(answer.content)
-        reason = problem.get("detail") or problem["message"]
-    except (orjson.JSONDecodeError, AttributeError, KeyError):
-        reason = "the response is not from a Tracer server, or the request was too large."
-    raise Refused(answer.status_code, reason)
+    raise refusal(answer.status_code, answer.content)

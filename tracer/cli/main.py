@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tracer.cli import questions
+from tracer.cli.check import check
 from tracer.cli.doctor import doctor
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
@@ -32,6 +33,7 @@ commands.command(name="import")(import_files)
 commands.command(name="show")(questions.show_run)
 commands.command(name="why")(questions.why)
 commands.command(name="mcp")(questions.mcp)
+commands.command(name="check")(check)
 add_server_commands(commands, SERVER_COMMANDS)
 commands.command(name="run")(run_request)
 commands.command(name="doctor")(doctor)

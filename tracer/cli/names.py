@@ -25,6 +25,7 @@ COMMANDS = {
     "show": "Outline a run, or what is below one record, folded to a budget of tokens.",
     "why": "Explain why a run failed, hangs, was abandoned or was slow.",
     "mcp": "Serve the questions as MCP tools over stdio, from the server at TRACER_URL.",
+    "check": "Compare a run with a trajectory file, or with another run.",
     "run": "Run a request with the application's agents, and print its outcome.",
     "doctor": (
         "Find out why a run does not appear: check the server, keys, ports, clocks and programs."
@@ -33,5 +34,9 @@ COMMANDS = {
 }
 """Commands that need no server."""
 
-EXTRAS = dict.fromkeys(COMMANDS, "cli") | {"run": "cli,runtime", "mcp": "cli,mcp"}
+EXTRAS = dict.fromkeys(COMMANDS, "cli") | {
+    "run": "cli,runtime",
+    "mcp": "cli,mcp",
+    "check": "cli,testing",
+}
 """The extras that these commands need. All others need `server`."""

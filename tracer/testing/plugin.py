@@ -22,6 +22,7 @@ from tracer.storage.memory import PATIENCE_SECONDS, RecordingInMemory, process_m
 from tracer.testing.trajectory import (
     Comparison,
     compare,
+    difference_lines,
     marked_tree,
     read_file,
     trajectory_of,
@@ -71,18 +72,9 @@ class RecordedRun(Run):
             return
         comparison = compare(self, read_file(file))
         if comparison.sentences:
-            raise TrajectoryDiffers(
-                "\n".join(
-                    [
-                        f"The run differs from {path}:",
-                        *(f"  {n}. {each}" for n, each in enumerate(comparison.sentences, 1)),
-                        "",
-                        *marked_tree(self, comparison),
-                        "",
-                        f"If the run is right, accept it with: pytest {OPTION}",
-                    ]
-                )
-            )
+            lines = difference_lines(self, comparison, str(path))
+            advice = f"If the run is right, accept it with: pytest {OPTION}"
+            raise TrajectoryDiffers("\n".join([*lines, "", advice]))
 
 
 @dataclass(frozen=True)

@@ -101,13 +101,15 @@ class TrajectoryFile(Trajectory):
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads unquoted dates as text, because arguments are JSON."""
+    """Reads dates, and words such as `on` and `no`, as text, because arguments are JSON."""
 
 
+_BOOL, _TIMESTAMP = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 _Loader.yaml_implicit_resolvers = {
-    key: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    key: [each for each in resolvers if each[0] not in (_BOOL, _TIMESTAMP)]
     for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|false)$"), ["t", "f"])
 
 
 def read_file(path: Path) -> TrajectoryFile:
@@ -365,16 +367,21 @@ def _pairs(
         agree[i, j] = len(trial.sentences)
     found: dict[int, int] = {}
     for most in sorted({0, *agree.values()}):
-        edges = {pair for pair, count in agree.items() if count <= most}
-        for i in range(len(wanted)):
-            if i not in found.values():
-                _augment(i, edges, found, set())
+        taken = set(found.values())
+        edges: dict[int, list[int]] = {}
+        for (i, j), count in agree.items():
+            if count <= most and i not in taken and j not in found:
+                edges.setdefault(i, []).append(j)
+        of_level: dict[int, int] = {}
+        for i in edges:
+            _augment(i, edges, of_level, set())
+        found |= of_level
     return [(wanted[i], items[j]) for j, i in sorted(found.items())]
 
 
-def _augment(i: int, edges: set[tuple[int, int]], found: dict[int, int], seen: set[int]) -> bool:
+def _augment(i: int, edges: Mapping[int, list[int]], found: dict[int, int], seen: set[int]) -> bool:
     """Add a match for `i`, moving others if necessary (the algorithm of Kuhn)."""
-    for j in sorted(each for left, each in edges if left == i):
+    for j in sorted(edges[i], key=found.__contains__):  # free ones first
         if j not in seen:
             seen.add(j)
             if j not in found or _augment(found[j], edges, found, seen):
@@ -408,6 +415,13 @@ def _expected_text(item: ExpectedCall) -> str:
 
 
 # --- The tree of a run with its differences.
+
+
+def difference_lines(plan: Plan, comparison: Comparison, name: str) -> list[str]:
+    """Return the differences between a run and the trajectory `name`, and the run's tree."""
+    sentences = [shown_text(f"  {n}. {each}") for n, each in enumerate(comparison.sentences, 1)]
+    first = f"The run differs from {name}:" if sentences else f"The run matches {name}."
+    return [first, *sentences, "", *marked_tree(plan, comparison)]
 
 
 MOST_LINES = 100
