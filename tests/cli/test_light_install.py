@@ -48,6 +48,7 @@ def test_command_line_without_extras_lists_commands_with_their_extras(
         **dict.fromkeys((*SERVER_COMMANDS, *SERVER_GROUPS), "server"),
         **dict.fromkeys(("doctor", "export", "import", "show", "why"), "cli"),
         "mcp": "cli,mcp",
+        "check": "cli,testing",
         "run": "cli,runtime",
         "spool": "cli",
     }

@@ -18,7 +18,7 @@ BUDGETS: dict[str, int] = {
     "api/routes": 2_130,
     "tracer": 1_680,
     "tracer/adapters": 2_921,
-    "tracer/cli": 1_480,
+    "tracer/cli": 1_510,
     "tracer/client": 1_405,
     "tracer/lineage": 1_230,
     "tracer/otel": 9_520,

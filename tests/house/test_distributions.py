@@ -157,6 +157,7 @@ LIGHT = {
     "identity",
     "in_context",
     "instrument_threads",
+    "read",
     "recording_in_memory",
 }
 """What works without extras."""
@@ -167,6 +168,7 @@ WORKS = {
     **OF_ADAPTERS,
     "cli": {"cli.spools"},
     "otel": {"adapters.opentelemetry"},
+    "testing": {"testing"},
     "runtime": set(tracer.__all__) - LIGHT,
     "langchain,runtime": {"adapters.langchain.from_langchain", "adapters.langchain.to_langchain"},
 }
@@ -180,6 +182,7 @@ COMMANDS = {
     "run Hello": "cli,runtime",
     "export --help": "cli",
     "doctor --help": "cli",
+    "check --help": "cli",
     "serve --help": "server",
 }
 """A command of each kind, and the extra that it needs."""

@@ -40,6 +40,7 @@ GUIDES = (
     "guides/migrating-tools.md",
     "guides/recording.md",
     "guides/prices.md",
+    "guides/reading.md",
 )
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -130,6 +130,7 @@ TESTED = [
         for each in sorted((ROOT / "docs" / "get-started").glob("*.md"))
         if each.name not in WITHOUT_PROGRAMS
     ),
+    ROOT / "docs" / "guides" / "testing.md",
 ]
 SECTIONS = [
     section

@@ -56,7 +56,7 @@ def record_by_hand(
             for call, (_, _, *below) in zip(calls, each, strict=True):
                 with call:
                     if below:
-                        record_by_hand(tracing, "bookkeeper", *below, cost)
+                        record_by_hand(tracing, "bookkeeper", below[0], cost)
                     call.finish("done")
         plan.finish("done")
     return str(plan.plan_id)

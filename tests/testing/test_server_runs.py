@@ -34,7 +34,9 @@ class Server:
 
     def check(self, *arguments: str, key: str = "reader") -> Result:
         return tracer(
-            *(self.home, "check", *arguments),
+            self.home,
+            "check",
+            *arguments,
             TRACER_URL=self.url,
             TRACER_API_KEY=self.keys[key],
         )
@@ -48,7 +50,8 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Server]:
         ("stranger", "read", "other"),
     ):
         made = tracer(
-            *(tmp_path, "keys", "create", name, "--scope", scope, "--project", project, "--json"),
+            tmp_path,
+            *("keys", "create", name, "--scope", scope, "--project", project, "--json"),
             TRACER_DATABASE_URL=database_url,
         )
         keys[name] = json.loads(made.stdout)["secret"]
@@ -66,6 +69,7 @@ def test_runs_are_read_as_objects(server: Server) -> None:
     with server.read() as reader:
         latest, earliest = reader.runs(agent="billing")
         run = reader.run(latest.id)
+        by_handle = reader.run(f"r{latest.id[-10:]}")
         none = list(reader.runs(since=datetime.now(UTC) + timedelta(days=1)))
         failed = list(reader.runs(status="failed"))
 
@@ -75,6 +79,7 @@ def test_runs_are_read_as_objects(server: Server) -> None:
     assert run.calls("refund").single().arguments == REFUND[1]
     assert [[call.name for call in each.calls] for each in run.rounds] == [["find"], ["refund"]]
     assert "refund" in run.text(300)
+    assert by_handle.id == run.id
     assert (none, failed) == ([], [])
 
 

@@ -82,5 +82,12 @@ def test_changed_agent_fails_with_the_message_of_the_page(project: Path, change:
     code, output = run_pytest(project, "-k", "day0")
 
     assert code == 1
-    message = "\n".join(re.findall(r"^E +(?:tracer\S+: )?(.*)$", output, re.MULTILINE))
+    lines = re.findall(r"^E(?:$|       (?:tracer\S+: )?(.*)$)", output, re.MULTILINE)
+    message = "\n".join(lines).rstrip()
     assert f"1. {difference}" in message
+    assert f"```text\n{message}\n```\n" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("file", ["agent.py", "model.py", "pytest.ini", "test_refund.py"])
+def test_page_contains_the_files_of_the_example(file: str) -> None:
+    assert f"\n{(EXAMPLE / file).read_text()}```\n" in PAGE.read_text()

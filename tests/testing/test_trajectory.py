@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import jsonschema_rs
@@ -218,7 +219,7 @@ def test_written_file_matches_the_run_and_its_schema(record: Record, tmp_path: P
         ("2026-11-29", "2027-01-02"),
         ("due 2026-11-29T02:03:04.5Z (UTC)", "due 2027-01-02 12:00 (UTC)"),
         ("id=0192a3b4-c5d6-7e8f-9012-3456789abcde", "id=00000000-0000-7000-8000-000000000000"),
-        ("/tmp/pytest-1/out.txt", "/var/folders/x/out.txt"),
+        (f"{gettempdir()}/pytest-1/out.txt", f"{gettempdir()}/pytest-22/out.txt"),
         (1_796_000_000, 1_900_000_000.5),
         ({"$pattern": "x"}, {"$pattern": "x"}),
     ],

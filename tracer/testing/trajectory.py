@@ -73,7 +73,7 @@ class Limits(_Part):
     """The largest number of input and output tokens."""
     cost: float | None = None
     """The highest cost in US dollars. An unknown cost exceeds it."""
-    seconds: float | None = None
+    seconds: int | float | None = None
     """The longest duration."""
 
 

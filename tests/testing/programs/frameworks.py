@@ -83,7 +83,7 @@ class LangChainModel(BaseChatModel):
 
 
 def test_langchain(recorded: Recorded) -> None:
-    agent = create_agent(LangChainModel(), [weather], name="langchain")
+    agent: Any = create_agent(LangChainModel(), [weather], name="langchain")
     agent.invoke({"messages": [("user", QUESTION)]})
 
     check(recorded)
