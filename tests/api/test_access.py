@@ -167,6 +167,28 @@ async def test_live_stream_ends_when_its_key_is_revoked(doors: Doors, is_browser
     assert "said after that" not in answer.text
 
 
+async def test_idle_live_stream_of_a_revoked_key_ends_before_its_first_ping(
+    doors: Doors, database_url: str
+) -> None:
+    """The stream ended at its next ping, up to 15 seconds later, instead of within two seconds."""
+    key = await create_key(doors, "read")
+    path = f"/api/runs/{doors.home.run.root}/events"
+
+    async def watched() -> bool:
+        return doors.watch.watchers > 0
+
+    async with asyncio.timeout(60):
+        watching = asyncio.create_task(doors.client.get(path, headers=bearer(key["secret"])))
+        await until(watched)
+        with psycopg.connect(database_url) as connection:  # as another server revokes it
+            revoke = "UPDATE api_key SET revoked_at = now() WHERE key_id = %s"
+            connection.execute(revoke, [key["keyId"]])
+        answer = await watching
+
+    assert answer.status_code == 200
+    assert ": ping" not in answer.text
+
+
 async def test_sign_in_cookie_is_http_only_and_same_site(doors: Doors) -> None:
     secret = (await create_key(doors, "read"))["secret"]
 

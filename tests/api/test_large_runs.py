@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +16,16 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tests.api.conftest import Api
-from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
+from tests.api.conftest import Api, on_loopback, serving_parts
+from tests.otel.made_traces import TRACE_ID, agent, make_span, spans_from, tool
+from tests.storage.postgres.lock_waits import PLENTY_SECONDS
+from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import encode_protobuf
-from tracer.store import MAX_RUN_SPANS
+from tracer.records.spans import Contents
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.postgres import ProjectPool, open_pool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.store import MAX_RUN_SPANS, SpanPart
 
 RUN = UUID(TRACE_ID)
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -102,6 +112,41 @@ async def test_spans_of_a_record_in_several_blocks_are_sorted_by_start(api: Api)
     [page] = await pages(api, recordId=step)
 
     assert [each["name"] for each in page["items"]] == ["invoke_agent a"]
+
+
+class CountingReader(PostgresReader):
+    """Counts the parts of runs that it reads."""
+
+    parts = 0
+
+    async def read_span_part(
+        self, part: SpanPart, span_ids: Collection[bytes] | None = None
+    ) -> Contents | None:
+        self.parts += 1
+        return await super().read_span_part(part, span_ids)
+
+
+async def test_export_ends_when_its_client_leaves(database_url: str, tmp_path: Path) -> None:
+    texts = {"gen_ai.input.messages": "x" * 2**20}
+    async with (
+        asyncio.timeout(PLENTY_SECONDS),
+        open_pool(database_url) as pool,
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+    ):
+        reader = CountingReader(ProjectPool(pool))
+        for number in range(1, 25):
+            made = spans_from(make_span(number, "chat", texts))
+            await parts.writer.write_spans(traces_of(made))
+        every = len(await reader.list_span_parts(RUN))
+        async with (
+            on_loopback(replace(parts, reader=reader)) as address,
+            httpx2.AsyncClient(base_url=address, timeout=PLENTY_SECONDS) as client,
+            client.stream("GET", f"/api/runs/{RUN}/export") as answer,
+        ):
+            await anext(answer.aiter_bytes())
+        # The server ended after its requests.
+
+    assert 1 <= reader.parts < every
 
 
 async def test_damaged_block_is_skipped_and_counted(api: Api, database_url: str) -> None:
