@@ -242,6 +242,10 @@ def _value(value: Any) -> Any:
     return value
 
 
+PAGE_BYTES = 8 * 2**20
+"""A page with so many bytes of spans has no further span, so that reading it takes less than 64 MB
+of memory."""
+
 MAX_LOGS = 1000
 """The largest number of log records in one response."""
 
@@ -263,7 +267,8 @@ async def list_spans(
     """List the OpenTelemetry spans of a run.
 
     The spans of a record are sorted by start. Those of a run are in the order of storage: about
-    4 MB at a time are sorted by start, and a later version of a span may appear again.
+    4 MB at a time are sorted by start, and a later version of a span may appear again. A page has
+    fewer spans than `limit` if they are large: it ends with the span with which it reaches 8 MB.
 
     An agent's own span belongs to two records: the agent's step and its plan. A run that was
     recorded as events has spans only if the servers that its tools called sent spans.
@@ -318,16 +323,16 @@ class _Page:
         for first, part in zip(firsts[begin:], parts[begin:], strict=False):
             contents = await self._contents(part)
             spans = [span for span in contents.spans if after is None or span.order > after]
-            room = self._limit - len(self._spans)
-            if spans and not room:
+            fitting = _fitting(spans, self._limit, self._spans)
+            if spans and not fitting:
                 return end
-            self._spans += spans[:room]
+            self._spans += fitting
             if after is None:
                 self._add_logs(contents.logs)
                 self._unreadable += contents.unreadable
             if self._spans:
                 end = _cursor(first, self._spans[-1].order)
-            if len(spans) > room:
+            if len(fitting) < len(spans):
                 return end
             after = None
         return None
@@ -337,6 +342,7 @@ class _Page:
     ) -> str | None:
         """Read the spans of a record, sorted by start, and their log records."""
         after = None if self._last is None else self._last[1]
+        end: SpanOrder | None = None
         found: dict[SpanOrder, Span] = {}
         with_logs: list[SpanPart] = []
         for part in parts:
@@ -344,16 +350,18 @@ class _Page:
             self._unreadable += contents.unreadable
             with_logs += [part] if contents.logs else []
             for span in contents.spans:
-                if after is None or span.order > after:
+                if (after is None or span.order > after) and (end is None or span.order <= end):
                     other = found.get(span.order)
                     found[span.order] = span if other is None else newest([other, span])
-            found = {order: found[order] for order in sorted(found)[: self._limit + 1]}
-        self._spans = list(found.values())[: self._limit]
+            self._spans = _fitting([found[order] for order in sorted(found)], self._limit)
+            if len(self._spans) < len(found):
+                end = self._spans[-1].order
+                found = {span.order: span for span in self._spans}
         shown = {span.span_id for span in self._spans}
         for part in with_logs:
             contents = await self._contents(part, ())
             self._add_logs([each for each in contents.logs if each.span_id in shown])
-        return _cursor(b"", self._spans[-1].order) if len(found) > self._limit else None
+        return _cursor(b"", self._spans[-1].order) if end else None
 
     async def _contents(
         self, part: SpanPart, span_ids: Collection[bytes] | None = None
@@ -376,6 +384,21 @@ class _Page:
             logs_left_out=self._left_out,
             unreadable_blocks=self._unreadable,
         )
+
+
+def _fitting(spans: Sequence[Span], most: int, before: Sequence[Span] = ()) -> list[Span]:
+    """Return the first of `spans` that a page has room for after the spans `before`.
+
+    A page has at most `most` spans. It ends with the span that makes it as large as `PAGE_BYTES`.
+    """
+    size = sum(len(span.body) for span in before)
+    fitting: list[Span] = []
+    for span in spans[: most - len(before)]:
+        if size >= PAGE_BYTES:
+            break
+        fitting.append(span)
+        size += len(span.body)
+    return fitting
 
 
 def _cursor(first: bytes, last: SpanOrder) -> str:

@@ -47,7 +47,7 @@ def key(number: int) -> bytes:
 
 
 def test_spans_in_circles_and_unrelated_spans_have_no_record() -> None:
-    parents = {key(1): key(2), key(2): key(1), key(3): None, key(4): key(4), key(5): key(9)}
+    parents = {key(1): key(2), key(2): key(1), key(3): b"", key(4): key(4), key(5): key(9)}
 
     assert below_calls(parents, [new_id()]) == {}
 

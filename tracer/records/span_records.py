@@ -67,7 +67,7 @@ _ENTRY_BYTES = SPAN_ID_BYTES + 1 + 16
 
 
 def below_calls(
-    parents: Mapping[bytes, bytes | None], calls: Iterable[UUID]
+    parents: Mapping[bytes, bytes], calls: Iterable[UUID]
 ) -> dict[bytes, tuple[Kind, bytes]]:
     """Return the nearest tool call above each span of a run that was recorded as events.
 

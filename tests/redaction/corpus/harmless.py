@@ -98,7 +98,7 @@ FALSE_FINDINGS = (
     *("CREATE INDEX pk_orders_customer_id_created ON orders (customer_id, created)",),
     *('lastToken = "?JSX"', "type LiteralToken = NumericLiteral | BigIntLiteral;"),
     *('token: "extends" | "implements"', "password?: OAuthFlowObject;", "(token: TKind): Token"),
-    *('"js-cookie": "^3.0.5"',),
+    *('"js-cookie": "^3.0.5"', '{"secret_santa": "Bob", "cookie_recipe": "butter, sugar"}'),
     *("locale/sk-SK-translation.json", "rk-very-long-kebab-case", "a task-management-system"),
     *('{"token":"hello","logprob":-0.25,"bytes":[104]}', '{"next_page_token": "CAUQAA"}'),
     *('{"continuation_token": "abc123"}', '{"token_id": 50256}', '{"api_key_id": "key_7"}'),

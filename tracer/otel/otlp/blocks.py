@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -169,6 +170,14 @@ def contents_of(blocks: Iterable[bytes], span_ids: Collection[bytes] | None = No
         logs += logs_in(data)
     merged = merge_spans(spans).values()
     return Contents(sorted(merged, key=lambda span: span.order), merge_logs(logs), unreadable)
+
+
+def parents_in(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the id of each span in blocks, and the id of its parent. Skip damaged blocks."""
+    for block in blocks:
+        with suppress(UnreadableBlock, DecodeError):
+            for _, scope_spans in scopes_of(StoredMessage.FromString(unpack_block(block))):
+                yield from ((span.span_id, span.parent_span_id) for span in scope_spans.spans)
 
 
 def single_spans(trace: TraceSpans) -> list[TraceSpans]:

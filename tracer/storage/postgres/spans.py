@@ -21,6 +21,7 @@ from tracer.otel.otlp.blocks import (
     blocks_with,
     contents_of,
     merge_messages,
+    parents_in,
     unpack_block,
     weight,
 )
@@ -197,11 +198,11 @@ def read_span_records(
     records = SpanRecords(unpack_block(row[0]) if row[0] is not None else b"")
     calls = [] if records else connection.execute(_CALLS, parameters).fetchall()
     if calls:
-        parents: dict[bytes, bytes | None] = {}
+        parents: dict[bytes, bytes] = {}
         for part in list_parts(connection, project_id, root_plan_id):
-            contents = read_part(connection, project_id, part)
-            for span in contents.spans if contents is not None else ():
-                parents[span.span_id] = span.parent_span_id
+            values = parameters | {"keys": list(part.keys)}
+            blocks = connection.execute(_BLOCKS_BY_KEY, values, binary=True).fetchall()
+            parents.update(parents_in(body for _, body, _ in blocks))
         records = SpanRecords.of(below_calls(parents, [call for (call,) in calls]))
     if record_id is None:
         return records, None

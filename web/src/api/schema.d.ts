@@ -361,7 +361,8 @@ export interface paths {
          * @description List the OpenTelemetry spans of a run.
          *
          *     The spans of a record are sorted by start. Those of a run are in the order of storage: about
-         *     4 MB at a time are sorted by start, and a later version of a span may appear again.
+         *     4 MB at a time are sorted by start, and a later version of a span may appear again. A page has
+         *     fewer spans than `limit` if they are large: it ends with the span with which it reaches 8 MB.
          *
          *     An agent's own span belongs to two records: the agent's step and its plan. A run that was
          *     recorded as events has spans only if the servers that its tools called sent spans.
