@@ -27,7 +27,7 @@ from google.rpc.status_pb2 import Status
 from api.dependencies import check_scope, writer_for
 from api.middleware import log_request, request_id
 from api.middleware.authentication import find_key_caller, is_loopback
-from api.otlp.routes import LOGS, PROTOBUF, TRACES, Received, accept, check_backlog, note_accepted
+from api.otlp.routes import LOGS, PROTOBUF, TRACES, Received, accept, check_backlog
 from api.problems import LogEntry, log_crash, problem_of
 from tracer.errors import BadRequest, ConfigurationError, TooBusy, TracerError
 from tracer.logs import get_logger, request_bound
@@ -115,7 +115,11 @@ async def grpc_serving(
     port = 0
     if problem is None:
         try:
-            port = _bound(server, f"{shown}:{address.port}", credentials)
+            target = f"{shown}:{address.port}"
+            if credentials is None:
+                port = server.add_insecure_port(target)
+            else:
+                port = server.add_secure_port(target, credentials)
         except RuntimeError:
             problem = "it cannot be bound"
     if not port:
@@ -139,12 +143,6 @@ async def grpc_serving(
         yield port
     finally:
         await server.stop(DRAIN_SECONDS)
-
-
-def _bound(server: grpc.aio.Server, target: str, credentials: Any) -> int:
-    if credentials is None:
-        return int(server.add_insecure_port(target))
-    return int(server.add_secure_port(target, credentials))
 
 
 def _credentials(address: GrpcAddress) -> grpc.ServerCredentials | None:
@@ -255,10 +253,10 @@ class _Export:
             if received is None:
                 return b""
             writer = await writer_for(state.parts, caller)
-            decode = received.decoders[PROTOBUF]
-            accepted = await accept(message, received, decode, writer, state.intake)
-        note_accepted(accepted, received, state.metrics)
-        content: bytes = received.answer(accepted.count, accepted.refused).SerializeToString()
+            accepted = await accept(
+                message, received, PROTOBUF, writer, state.intake, state.metrics
+            )
+        content: bytes = received.answer(accepted).SerializeToString()
         return content
 
 

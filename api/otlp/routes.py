@@ -67,94 +67,49 @@ class Received:
 
     source: str
     """The signal's name in metrics."""
-    item: str
-    """The word for one item in messages, such as `span`."""
+    signal: otlp.Signal
     code: str
     """The error code for an item that cannot be stored."""
     decoders: Mapping[str, Decode]
     """The decoder of each media type."""
-    response_type: Any
-    rejected: str
-    """The field of a partial success that counts rejected items."""
 
-    def answer(self, count: int, refused: Sequence[Refusal]) -> Any:
-        """Return the OTLP response. If items were rejected, it is a partial success.
-
-        Args:
-            count: The number of items in the request.
-            refused: The rejected items, with their indexes in the request.
-        """
-        message = self.response_type()
-        refused = [each for each in refused if each.code != UNREAD]
+    def answer(self, accepted: Accepted) -> Any:
+        """Return the OTLP response. If items were rejected, it is a partial success."""
+        message = self.signal.response_type()
+        refused = [each for each in accepted.refused if each.code != UNREAD]
         if refused:
-            setattr(message.partial_success, self.rejected, len(refused))
-            message.partial_success.error_message = _reasons(self.item, count, refused)
+            setattr(message.partial_success, self.signal.rejected, len(refused))
+            reasons = _reasons(self.signal.item, accepted.count, refused)
+            message.partial_success.error_message = reasons
         return message
 
 
 TRACES = Received(
-    source="spans",
-    item=otlp.SPANS.item,
-    code="invalid_span",
-    decoders={PROTOBUF: decode_protobuf, JSON: decode_json},
-    response_type=otlp.SPANS.response_type,
-    rejected=otlp.SPANS.rejected,
+    "spans", otlp.SPANS, "invalid_span", {PROTOBUF: decode_protobuf, JSON: decode_json}
 )
 LOGS = Received(
-    source="logs",
-    item=otlp.LOGS.item,
-    code="invalid_log_record",
-    decoders={
+    "logs",
+    otlp.LOGS,
+    "invalid_log_record",
+    {
         PROTOBUF: partial(decode_logs_protobuf, session_of=session_of),
         JSON: partial(decode_logs_json, session_of=session_of),
     },
-    response_type=otlp.LOGS.response_type,
-    rejected=otlp.LOGS.rejected,
 )
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """The encoding of a request and its response: protobuf or JSON, for one signal."""
-
-    media_type: str
-    received: Received
-
-    @classmethod
-    def of(cls, media_type: str, received: Received) -> Encoding:
-        """Return the encoding of a request.
-
-        Raises:
-            UnknownFormat: The media type is not supported.
-        """
-        check_media_type(media_type)
-        return cls(media_type, received)
-
-    @property
-    def decode(self) -> Decode:
-        """The function that decodes requests in this encoding."""
-        return self.received.decoders[self.media_type]
-
-    def success(self, count: int, refused: Sequence[Refusal]) -> Response:
-        """Return `Received.answer` in this encoding."""
-        message = self.received.answer(count, refused)
-        content = (
-            message.SerializeToString()
-            if self.media_type == PROTOBUF
-            else orjson.dumps(json_format.MessageToDict(message))
-        )
-        return Response(content, media_type=self.media_type)
-
-    def failure(
-        self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        """Return a `google.rpc.Status` that describes the error."""
-        content = (
-            Status(message=detail).SerializeToString()
-            if self.media_type == PROTOBUF
-            else orjson.dumps({"message": detail})
-        )
-        return Response(content, status.value, headers=headers, media_type=self.media_type)
+def _response(
+    message: Any,
+    media_type: str,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return a protobuf message as a response in one of the encodings of OTLP."""
+    if media_type == PROTOBUF:
+        content = message.SerializeToString()
+    else:
+        content = orjson.dumps(json_format.MessageToDict(message))
+    return Response(content, status.value, headers=headers, media_type=media_type)
 
 
 def check_media_type(media_type: str) -> None:
@@ -412,7 +367,7 @@ async def drop_metrics(request: Request, caller: Recording, intake: RecordingInt
 
 
 async def _record(request: Request, received: Received) -> Response:
-    encoding = Encoding.of(media_type(request), received)
+    check_media_type(kind := media_type(request))
     parts, caller = await parts_of(request), request.state.caller
     writer, projection = await writer_for(parts, caller), await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
@@ -420,14 +375,14 @@ async def _record(request: Request, received: Received) -> Response:
         check_backlog(parts.backlog)
         async with admitted_body(request, intake, MAX_BYTES) as body_parts:
             body = b"".join([part async for part in body_parts])
-            accepted = await accept(body, received, encoding.decode, writer, intake)
+            accepted = await accept(body, received, kind, writer, intake, metrics)
     except TracerError as error:
         status, code = problem_of(error)
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
-        return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
-    note_accepted(accepted, received, metrics)
-    answer = encoding.success(accepted.count, accepted.refused)
+        headers = {"Retry-After": "1"} if is_passing else None
+        return _response(Status(message=str(error)), kind, status, headers)
+    answer = _response(received.answer(accepted), kind)
     seconds = _preferred_wait(request)
     if projection is None or seconds is None:
         return answer
@@ -460,36 +415,29 @@ def check_backlog(backlog: Backlog | None) -> None:
 async def accept(
     body: bytes,
     received: Received,
-    decode: Decode,
+    media_type: str,
     writer: TraceWriter,
     intake: Intake,
+    metrics: Metrics,
 ) -> Accepted:
-    """Store the items of a request."""
+    """Store the items of a request, and count them."""
+    decode = received.decoders[media_type]
     if len(body) < SMALL_BYTES:
         decoded = decode(body)
     else:
         async with intake.turn(len(body)):
             decoded = await asyncio.to_thread(decode, body)
     del body
-    refused = await _write(writer, received.code, decoded)
-    runs = [root_plan_id(each.trace_id) for each in decoded.traces]
-    return Accepted(decoded.count, refused, runs)
-
-
-def note_accepted(accepted: Accepted, received: Received, metrics: Metrics) -> None:
-    """Count the stored and the rejected items of a request."""
-    metrics.note_ingest(received.source, accepted.count - len(accepted.refused), accepted.refused)
-
-
-async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:
-    """Store the items. Return the rejected items with their indexes in the request."""
     refused = [
-        Refusal(each.index, UNREAD if each.reason is NO_SESSION else code, each.reason)
+        Refusal(each.index, UNREAD if each.reason is NO_SESSION else received.code, each.reason)
         for each in decoded.refused
     ]
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.indexes[each.index]) for each in answer.refused]
-    return sorted(refused, key=lambda each: each.index)
+    refused.sort(key=lambda each: each.index)
+    metrics.note_ingest(received.source, decoded.count - len(refused), refused)
+    runs = [root_plan_id(each.trace_id) for each in decoded.traces]
+    return Accepted(decoded.count, refused, runs)
 
 
 def _preferred_wait(request: Request) -> int | None:
