@@ -169,7 +169,8 @@ compares what Tracer shows with what the model knows
 agents, tokens, costs and titles are right, and no link is inferred or, while the program ran, was
 false. *Placed while running* counts the calls that were seen below their agent before they ended.
 Some programs send nothing while a call runs. Gemini CLI sends each model call and each batch of
-calls of its main agent as a trace, and no id says which model call chose a call.
+calls of its main agent as a trace, and no id says which model call chose a call. Such a call is
+expected as a run of its own within the row of its prompt, without a round.
 """
 
 CONVENTIONS = """

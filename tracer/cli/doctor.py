@@ -269,8 +269,8 @@ class Examination:
         for endpoint in endpoints:
             problem = await self._deliver(endpoint, run_id.hex)
             if problem is not None:
-                message = f"{endpoint}: {problem}"
-                return Finding(check, Status.PROBLEM, message, endpoint.fix(self.url))
+                fix = _RECORD if problem.startswith(("401", "403")) else endpoint.fix(self.url)
+                return Finding(check, Status.PROBLEM, f"{endpoint}: {problem}", fix)
         is_grpc = any(each.protocol == GRPC for each in endpoints)
         host, own_host = (urlsplit(each).hostname for each in (endpoints[0].url, self.url))
         is_direct = endpoints[0].address == address_of(self.url) or (is_grpc and host == own_host)

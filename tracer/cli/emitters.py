@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +85,9 @@ class Endpoint:
     @property
     def key(self) -> str | None:
         """The key that the program sends; None if it sends none."""
-        kind, _, key = dict(self.headers).get("authorization", "").partition(" ")
+        # Some programs send %20 as it is written, and the server accepts it.
+        header = dict(self.headers).get("authorization", "").replace("%20", " ", 1)
+        kind, _, key = header.partition(" ")
         return key.strip() if kind.lower() == "bearer" and key.strip() else None
 
     def fix(self, server: str) -> str:
@@ -159,7 +160,7 @@ class Emitter:
         return any(is_installed or not name.startswith(_GENERAL) for name in marked)
 
 
-def _of_variables(found: Found, decode: Callable[[str], str] = unquote) -> Iterator[Endpoint]:
+def _of_variables(found: Found) -> Iterator[Endpoint]:
     """Yield the endpoints of OpenTelemetry's environment variables."""
     for signal in SIGNALS:
         own = f"{_GENERAL}{signal.upper()}_"
@@ -185,7 +186,7 @@ def _of_variables(found: Found, decode: Callable[[str], str] = unquote) -> Itera
             signal,
             url.rstrip("/") + path if is_general else url,
             protocol,
-            tuple((key.strip().lower(), decode(text.strip())) for key, _, text in pairs),
+            tuple((key.strip().lower(), unquote(text.strip())) for key, _, text in pairs),
             f"{_GENERAL if is_general else own}ENDPOINT",
             source,
             is_general,
@@ -289,7 +290,7 @@ EMITTERS = (
         "OpenCode",
         "opencode",
         marks=("experimental.openTelemetry", _GENERAL),
-        endpoints=partial(_of_variables, decode=str),  # it sends %20 as it is
+        endpoints=_of_variables,
         files=(
             "$XDG_CONFIG_HOME/opencode/opencode.json",
             "$XDG_CONFIG_HOME/opencode/opencode.jsonc",
@@ -434,8 +435,7 @@ def endpoint_problem(endpoint: Endpoint, server: str) -> Problem | None:
     if is_http and is_server and parts.path != f"/v1/{endpoint.signal}":
         return Problem(f"The path of {endpoint} is wrong.", endpoint.fix(server))
     if authorization is not None and endpoint.key is None:
-        fix = "Write a space: this program does not decode %20." if "%20" in authorization else _KEY
-        return Problem("The header Authorization is not `Bearer KEY`.", fix)
+        return Problem("The header Authorization is not `Bearer KEY`.", _KEY)
     return None
 
 

@@ -21,7 +21,13 @@ from typing import Any
 import httpx
 
 from tests.databases import find_database, fresh_database
-from tests.otel.coding_agents.live.compare import Shown, differences, false_links, open_calls
+from tests.otel.coding_agents.live.compare import (
+    Shown,
+    calls_apart,
+    differences,
+    false_links,
+    open_calls,
+)
 from tests.otel.coding_agents.live.models import ScriptedModel, serving
 from tests.otel.coding_agents.live.programs import PROGRAMS, Program, Run, run_program
 from tests.otel.coding_agents.live.results import Result, lines, save
@@ -167,7 +173,8 @@ def _run(program: Program, name: str, installed: Path, home: Path, tracer: _Trac
             output = run_program(program, run, tracer.address, key)
         shown = tracer.settled(client)
         rows = tracer.rows(client)
-    found = sorted(watch.false) + differences(model, shown, _printed_cost(output))
+    apart = calls_apart(model) if program.sends_batches else set[str]()
+    found = sorted(watch.false) + differences(model, shown, _printed_cost(output), apart)
     has_run = any(answer.tag for answer in model.answers)
     if not has_run:
         errors = (run_home / "errors.log").read_text().strip().splitlines()
@@ -188,6 +195,7 @@ def _run(program: Program, name: str, installed: Path, home: Path, tracer: _Trac
             for each, count in Counter(found).items()
         ],
         has_run=has_run,
+        calls_apart=len(apart),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,13 +80,16 @@ class Shown:
             self._add_calls(node["toolCalls"], plan, None)
 
 
-def differences(model: ScriptedModel, shown: Shown, cost: float | None) -> list[str]:
+def differences(
+    model: ScriptedModel, shown: Shown, cost: float | None, apart: Collection[str] = ()
+) -> list[str]:
     """Return what Tracer shows differently after the end of a scenario; empty: it is exact.
 
     Args:
         model: The model, with its record.
         shown: What Tracer shows.
         cost: The cost that the program printed; None if it printed none.
+        apart: The ids of the calls that no id links to a model call (`calls_apart`).
     """
     found = list(false_links(model, shown))
     openers = _openers(model)
@@ -103,7 +106,7 @@ def differences(model: ScriptedModel, shown: Shown, cost: float | None) -> list[
             if tag in plan.tags and plan.status != "succeeded" and not is_lost:
                 found.append(f"the sub-agent {tag} is {plan.status}")
     for answer, call in _calls(model):
-        found += _differences_of_call(model, shown, answer, call)
+        found += _differences_of_call(model, shown, answer, call, call.call_id in apart)
     for name, expected in (
         ("input", sum(each.usage.input for each in model.answers)),
         ("output", sum(each.usage.output for each in model.answers)),
@@ -179,7 +182,7 @@ def open_calls(model: ScriptedModel, shown: Shown) -> tuple[set[str], set[str]]:
 
 
 def _differences_of_call(
-    model: ScriptedModel, shown: Shown, answer: Answer, call: MadeCall
+    model: ScriptedModel, shown: Shown, answer: Answer, call: MadeCall, is_apart: bool
 ) -> Iterator[str]:
     name = f"the call {call.name} of {answer.tag}"
     found = _shown(shown, call)
@@ -187,9 +190,11 @@ def _differences_of_call(
         yield f"{name} is shown {len(found)} times"
         return
     [(node, plan, round_tokens)] = found
-    if round_tokens is None:
+    if is_apart and (round_tokens or plan.tags or not plan.is_root):
+        yield f"{name} is in a round or an agent that no id names"
+    if not is_apart and round_tokens is None:
         yield f"{name} has no round"
-    if not plan.tags:
+    if not is_apart and not plan.tags:
         yield f"{name} has no agent"
     if node["name"] != call.name.rpartition(".")[2]:  # without the namespace
         yield f"{name} is called {node['name']}"
@@ -200,6 +205,16 @@ def _differences_of_call(
     status = "abandoned" if is_lost else "failed" if fails else "succeeded"
     if node["status"] != status:
         yield f"{name} is {node['status']}, not {status}"
+
+
+def calls_apart(model: ScriptedModel) -> set[str]:
+    """Return the ids of the main agent's calls.
+
+    A program that sends each of its model calls and each batch of its calls as a trace names no
+    model call in a batch. Nothing but the order of time says which one chose a call. Such a call is
+    expected in a run of its own, below the row of its prompt.
+    """
+    return {call.call_id for answer, call in _calls(model) if "/" not in (answer.tag or "/")}
 
 
 def _holds(shown: str | None, arguments: dict[str, Any]) -> bool:

@@ -68,6 +68,8 @@ class Program:
     """Whether a call of its own waits for sub-agents."""
     answers_by_call: bool = False
     """Whether sub-agents answer by a call."""
+    sends_batches: bool = False
+    """Whether each model call and each batch of calls of the main agent is a trace of its own."""
     serves: bool = False
     """Whether a server of the program does the work."""
     prompts_on_input: tuple[str, ...] = ()
@@ -435,6 +437,7 @@ GEMINI_CLI = Program(
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
     },
     answers_by_call=True,
+    sends_batches=True,
 )
 
 PROGRAMS = (CLAUDE_CODE, CODEX, OPENCODE, COPILOT_CLI, GEMINI_CLI)

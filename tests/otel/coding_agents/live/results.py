@@ -32,11 +32,16 @@ class Result:
     differences: list[str]
     """What Tracer shows differently."""
     has_run: bool
+    calls_apart: int = 0
+    """The number of calls that no id links to a model call, and that are shown so."""
 
     @property
     def line(self) -> str:
         """The line of the table."""
         running = f"{self.running_placed} of {self.running_calls}" if self.running_calls else ""
+        exact = "exact"
+        if self.calls_apart:
+            exact = f"exact, but no id names the round of {self.calls_apart} calls"
         cells = (
             f"{self.emitter} {self.version}",
             self.scenario,
@@ -45,7 +50,7 @@ class Result:
             str(self.agents),
             running,
             f"{self.rows} for {self.prompts}",
-            "; ".join(self.differences) or "exact",
+            "; ".join(self.differences) or exact,
         )
         return f"| {' | '.join(cells)} |"
 
