@@ -50,7 +50,6 @@ _OPENERS = frozenset((None, "Agent", "Task", "Skill", "SendMessage"))
 """Tools that can start or continue a sub-agent. None: the tool's name has not arrived, so that the
 call may be of any tool."""
 
-_MOST_LEVELS = 100
 _MOST_OF_TITLE = 300
 _MILLISECOND = 1_000_000
 _NOTIFICATION = "<task-notification>"
@@ -227,7 +226,7 @@ class _Reader:
     """
 
     def __init__(self, parts: SessionParts) -> None:
-        self._by_id = parts.by_id
+        self._parts, self._by_id = parts, parts.by_id
         self._spans = [span for span in parts.spans if span.name.startswith(_PREFIX)]
         self._events: dict[str, list[LogRecord]] = {}
         """The log events by name, sorted."""
@@ -388,13 +387,11 @@ class _Reader:
 
     def _place(self, span_id: bytes | None) -> bytes | None:
         """Return the place that a span is below. Spans of unknown kinds are passed."""
-        for _ in range(_MOST_LEVELS):
-            span = self._by_id.get(span_id or b"")
-            is_place = span is None or span.name in (_INTERACTION, _EXECUTION, _TOOL)
-            if is_place or span is None or span.parent_span_id is None:
-                return span_id
-            span_id = span.parent_span_id
-        return None
+        place, missing = self._parts.climb(
+            span_id,
+            lambda each: each.name in (_INTERACTION, _EXECUTION, _TOOL) or not each.parent_span_id,
+        )
+        return place.span_id if place is not None else missing
 
     def _call_at(self, place: bytes | None) -> bytes | None:
         """Return the id of the `tool` span of the call that a place belongs to; None for a turn."""

@@ -64,8 +64,7 @@ _SOON = 2_000_000
 """The maximum time in nanoseconds from the end of the span with the token counts to the end of the
 model's answer."""
 _MOST_OPEN = 100
-"""The number of answers without a model call above which token counts are not compared with them.
-"""
+"""The number of answers without a model call above which nothing is compared with them."""
 _COUNTS = {
     "input_tokens": ("gen_ai.usage.input_tokens", "input_token_count"),
     "output_tokens": ("gen_ai.usage.output_tokens", "output_token_count"),
@@ -287,6 +286,8 @@ class _Reader:
                 yield self._of_part(span, span.span_id, start=span.start, end=span.end)
         for model, end in ends.items():
             model.end = end or model.end
+        if len(self._open) > _MOST_OPEN:
+            self._open = []
         for span in self._spans:
             if counts := _counts(span.attributes, 0):
                 model, _ = self._climb(span.span_id)
@@ -298,10 +299,10 @@ class _Reader:
         """Return the only answer whose tokens a span counts, if no id leads to the model call."""
         fitting = [
             each
-            for each in self._open[:_MOST_OPEN]
+            for each in self._open
             if each.start <= span.start and span.end <= each.end <= span.end + _SOON
         ]
-        return fitting[0] if len(fitting) == 1 and len(self._open) <= _MOST_OPEN else None
+        return fitting[0] if len(fitting) == 1 else None
 
     def _of_part(self, part: SlimSpan | LogRecord, span_id: bytes, **more: Any) -> Sign:
         agent = self._agent(part)
@@ -376,9 +377,8 @@ class _Reader:
         )
         if span.facts.role is Role.TOOL:
             chosen = self._model(span.parent_span_id or b"")[0]
-            for answer in self._open:
-                is_of_turn = _turn(answer) == _turn(span)
-                if is_of_turn and answer.start <= span.start <= answer.end:
+            for answer in self._open if chosen[1] not in self._parts.by_id else ():
+                if _turn(answer) == _turn(span) and answer.start <= span.start <= answer.end:
                     chosen = self._model(answer.span_id)[0]
             yield sign._replace(names=(("call", span.span_id),), span=span, round=chosen)
         elif (inside := self._climb(span.span_id)[0]) is None or inside.facts.role is not Role.TOOL:

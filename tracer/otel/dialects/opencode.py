@@ -325,7 +325,7 @@ class _Reader:
         agent: tuple[Name, ...] = ()
         is_below = above is not None and above.name == _EXECUTE
         is_turn = not is_below and (above is not None or session in self._roots)
-        if is_below and any(turn in each for each in self._opened.values()):
+        if above is not None and turn in self._opened.get(above.span_id, ()):
             yield Opening(turn.name, opener)
         elif above is not None and is_below:
             agent = self._agent(above.parent_span_id, session, above.start, above.end)
@@ -522,37 +522,33 @@ class _Reader:
             part=span if is_content else None,
             lasting=openers[0] if openers else None,
             agent=self._agent(span.parent_span_id, session, span.start, span.end),
-            round=self._round(span),
+            round=self._round(span)[1],
             facts=SpanFacts(Role.TOOL),
             fields=fields,
             opened={"name": text(agent_type)},
             error=error,
         )
 
-    def _round(self, span: SlimSpan) -> Name | None:
-        """Return the name of the model call that chose a tool call, which may not have arrived."""
-        if (model := self._round_of.get(span.parent or span)) is not None:
-            return "round", model.span_id
-        if span.name != _EXECUTE:
-            return ("span", span.missing_parent) if span.missing_parent is not None else None
+    def _round(self, span: SlimSpan) -> tuple[_Round | None, Name | None]:
+        """Return the model call that chose a tool call, and its name, even if it is missing."""
         message = text(span.attributes.get("message.id"))
-        model = self._by_step.get(self._notes.messages.get(message))
-        if model is not None:
-            return "round", model.span_id
-        return ("message", message) if message is not None else None
+        found = self._round_of.get(span.parent or span)
+        if span.name == _EXECUTE and found is None:
+            found = self._by_step.get(self._notes.messages.get(message))
+        if found is not None:
+            return found, ("round", found.span_id)
+        awaited = message if span.name == _EXECUTE else span.missing_parent
+        return None, ("missing", awaited) if awaited is not None else None
 
     def _is_stopped(self, span: SlimSpan, opened: list[_Turn]) -> bool:
         """Return whether a tool call was running when the user stopped its session."""
         cancels = self._notes.cancels.get(_session(span), ())
-        model = self._round(span)
-        step = None
-        for each in self._rounds if model is not None else ():
-            if model == ("round", each.span_id) and each.span is not None:
-                step = each.span.parent
+        model, _ = self._round(span)
+        step = model.span.parent if model is not None and model.span is not None else None
         return (
             any(span.start < time <= span.end for time in cancels[:_MOST_TURNS])
             or any(turn.span is not None and _is_interrupted(turn.span) for turn in opened)
-            or (_is_interrupted_step(step) and step is not None and step.end <= span.end)
+            or (step is not None and _is_interrupted_step(step) and step.end <= span.end)
         )
 
 
