@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
@@ -23,7 +22,7 @@ import httpx2
 import msgspec
 
 from tracer import questions
-from tracer.errors import NOTHING_FOUND, USAGE, BadRequest, StoreUnavailable
+from tracer.errors import NOTHING_FOUND, USAGE, BadRequest, StoreUnavailable, TooLarge
 from tracer.lineage import Row
 from tracer.lineage.tree import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.settings import LOCAL_SERVER, read_settings
@@ -175,7 +174,7 @@ class Plan:
         return None if text is None else unescape(text)
 
     @property
-    def answer(self) -> Any:
+    def answer(self) -> str | None:
         """The outcome."""
         text = self.node.summary
         return None if text is None else unescape(text)
@@ -309,12 +308,7 @@ class ServerReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -324,11 +318,14 @@ class ServerReader:
     def run(self, run_id: str) -> Run:
         """Return a run with everything below it, with complete arguments and results.
 
+        Waits until accepted spans are projected, for as long as the server allows.
+
         Args:
             run_id: The id of the run, or a handle of the run or of one of its records.
 
         Raises:
             Refused: The server has no such run, or the key may not read it.
+            TooLarge: Agents nest hundreds of levels deep.
             StoreUnavailable: The server does not answer.
         """
         try:
@@ -336,8 +333,11 @@ class ServerReader:
         except ValueError:  # a handle
             shown = self._get("/api/questions/show", {"run": str(run_id), "budget": "300"})
             plan_id = json.loads(shown)["rootPlanId"]
-        content = self._get(f"/api/plans/{plan_id}/tree", {"payloads": "full"})
-        return Run.of(msgspec.json.decode(content, type=PlanNode))
+        content = self._get(f"/api/plans/{plan_id}/tree", {"payloads": "full", "fresh": "true"})
+        try:
+            return Run.of(msgspec.json.decode(content, type=PlanNode))
+        except RecursionError:
+            raise TooLarge(f"The run {plan_id} nests too deeply to be read as objects.") from None
 
     def runs(
         self,

@@ -29,7 +29,7 @@ BUDGETS: dict[str, int] = {
     "tracer/runtime": 1_860,
     "tracer/search": 860,
     "tracer/storage": 9_980,
-    "tracer/testing": 560,
+    "tracer/testing": 570,
     "tracer/tools": 4_680,
 }
 NO_CODE = (

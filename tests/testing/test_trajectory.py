@@ -218,6 +218,7 @@ def test_written_file_matches_the_run_and_its_schema(record: Record, tmp_path: P
     [
         ("2026-11-29", "2027-01-02"),
         ("due 2026-11-29T02:03:04.5Z (UTC)", "due 2027-01-02 12:00 (UTC)"),
+        ("0192a3b4c5d67e8f90123456789abcde", "f" * 32),
         ("id=0192a3b4-c5d6-7e8f-9012-3456789abcde", "id=00000000-0000-7000-8000-000000000000"),
         (f"{gettempdir()}/pytest-1/out.txt", f"{gettempdir()}/pytest-22/out.txt"),
         (1_796_000_000, 1_900_000_000.5),
@@ -309,6 +310,25 @@ def test_file_that_is_no_trajectory_is_rejected_with_a_reason(
 
     with pytest.raises(ConfigurationError, match=re.escape(reason)):
         read_file(path)
+
+
+@pytest.mark.parametrize("matcher", [{"$pattern": "("}, {"$jsonSchema": {"type": "nothing"}}])
+def test_invalid_pattern_or_schema_is_named(record: Record, matcher: Any) -> None:
+    trajectory = wanted(called("find", arguments={"invoice": matcher}))
+
+    with pytest.raises(ConfigurationError, match="A pattern or schema of the file is invalid"):
+        compare(record([FIND]), trajectory)
+
+
+def test_update_raises_the_limits_of_a_sub_agent_that_do_not_hold(record: Record) -> None:
+    nested = {"limits": {"rounds": 5, "tokens": 1}}
+    run = record([("ask", {}, ([FIND],))])
+
+    rounds = trajectory_of(run, wanted(called("ask", opens=nested))).rounds
+
+    assert rounds is not None
+    assert not isinstance(ask := rounds[0], list)
+    assert ask.sub_agents[0].limits.model_dump(exclude_none=True) == {"rounds": 5, "tokens": 30}
 
 
 def test_dates_in_a_file_are_texts(tmp_path: Path, record: Record) -> None:

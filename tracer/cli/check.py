@@ -10,7 +10,7 @@ import typer
 
 from tracer.cli.names import EXTRAS
 from tracer.cli.terminal import report_errors
-from tracer.errors import NOTHING_FOUND, ConfigurationError, missing_extra
+from tracer.errors import NOTHING_FOUND, BadRequest, ConfigurationError, missing_extra
 from tracer.reading import read
 
 
@@ -37,6 +37,8 @@ def check(
         else:
             wanted = trajectory.trajectory_of(server.run(against))
         found = server.run(run)
+        if found.node.behind:
+            raise BadRequest("The server has not read all spans of the run yet. Try again later.")
         comparison = trajectory.compare(found, wanted)
         lines = trajectory.difference_lines(found, comparison, against)
         typer.echo(_markdown(lines, trajectory.figures(found)) if markdown else "\n".join(lines))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,7 +141,9 @@ def write_file(path: Path, trajectory: TrajectoryFile) -> None:
     text = yaml.safe_dump(
         _plain(trajectory), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100
     )
-    path.write_text(text, "utf-8")
+    complete = path.with_name(f".{path.name}.{os.getpid()}")
+    complete.write_text(text, "utf-8")
+    complete.replace(path)  # another worker of pytest-xdist may read it
 
 
 def _plain(value: Any) -> Any:
@@ -234,9 +237,16 @@ class _Missing:
 
 
 def compare(plan: Plan, wanted: Trajectory) -> Comparison:
-    """Compare a run with a trajectory."""
+    """Compare a run with a trajectory.
+
+    Raises:
+        ConfigurationError: A pattern or a JSON Schema of the trajectory is invalid.
+    """
     comparison = Comparison()
-    _compare(plan, wanted, comparison)
+    try:
+        _compare(plan, wanted, comparison)
+    except (re.error, ValueError) as error:
+        raise ConfigurationError(f"A pattern or schema of the file is invalid: {error}") from error
     return comparison
 
 
@@ -438,10 +448,10 @@ def marked_tree(plan: Plan, comparison: Comparison) -> list[str]:
     lines = [*map(shown_text, _plan_lines(plan, comparison, ""))]
     if len(lines) <= MOST_LINES:
         return lines
-    marked = [number for number, line in enumerate(lines) if not line.startswith(" ")]
-    near = [any(abs(n - each) <= AROUND for each in (0, *marked)) for n in range(len(lines))]
+    marked = [0, *(number for number, line in enumerate(lines) if not line.startswith(" "))]
+    near = {each + n for each in marked for n in range(-AROUND, AROUND + 1)}
     parts: list[str] = []
-    for is_near, group in groupby(zip(near, lines, strict=True), key=lambda pair: pair[0]):
+    for is_near, group in groupby(enumerate(lines), key=lambda pair: pair[0] in near):
         of_group = [line for _, line in group]
         parts += of_group if is_near else [f"  … {len(of_group)} lines"]
     return parts
@@ -484,6 +494,7 @@ _TEMPORARY = rf"(?:{re.escape(tempfile.gettempdir())}|/tmp|(?:/private)?/var/fol
 _VOLATILE: dict[str, str] = {
     r"\[masked: [a-z0-9_ ]+\]": r"\[masked: [a-z0-9_ ]+\]",
     _UUID: "[0-9a-fA-F-]{36}",
+    r"\b[0-9a-f]{32}\b": "[0-9a-f]{32}",
     f"{_DATE}[T ]{_TIME}": rf"{_DATE}[T ][\d:.,Z+-]+",
     _DATE: _DATE,
     r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?": r"\d\d:\d\d:\d\d[\d.,]*",
@@ -508,12 +519,7 @@ def trajectory_of(plan: Plan, earlier: Trajectory | None = None) -> TrajectoryFi
             that match and its limits that hold are retained.
     """
     expected = {} if earlier is None else compare(plan, earlier).expected
-    parts = _parts_of(plan, earlier, expected)
-    limits = earlier.limits.model_dump(exclude_none=True) if earlier is not None else {}
-    for name, value in figures(plan).items():
-        if value and not value <= limits.get(name, 0):
-            limits[name] = _limit(name, value)
-    return TrajectoryFile(version=1, **parts, limits=Limits(**limits))
+    return TrajectoryFile(version=1, **_parts_of(plan, earlier, expected, is_root=True))
 
 
 def _limit(name: str, value: float) -> float:
@@ -523,7 +529,10 @@ def _limit(name: str, value: float) -> float:
 
 
 def _parts_of(
-    plan: Plan, earlier: Trajectory | None, expected: Mapping[str, ExpectedCall]
+    plan: Plan,
+    earlier: Trajectory | None,
+    expected: Mapping[str, ExpectedCall],
+    is_root: bool = False,
 ) -> dict[str, Any]:
     parts: dict[str, Any] = {} if plan.agent is None else {"agent": plan.agent}
     parts["status"] = plan.status
@@ -538,7 +547,12 @@ def _parts_of(
         calls = [_call_of(item, expected) for item in items if not is_subset or item.id in expected]
         if calls:
             rounds.append(calls[0] if len(calls) == 1 else calls)
-    return parts | {"rounds": rounds}
+    parts["rounds"] = rounds
+    limits = {} if earlier is None else earlier.limits.model_dump(exclude_none=True)
+    for name, value in figures(plan).items():
+        if value and (is_root or name in limits) and not value <= limits.get(name, 0):
+            limits[name] = _limit(name, value)
+    return parts | {"limits": Limits(**limits)} if limits else parts
 
 
 def _call_of(item: Item, expected: Mapping[str, ExpectedCall]) -> ExpectedCall:
