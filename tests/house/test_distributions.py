@@ -182,7 +182,7 @@ COMMANDS = {
     "run Hello": "cli,runtime",
     "export --help": "cli",
     "doctor --help": "cli",
-    "check --help": "cli",
+    "check r123456 --against a.yaml": "cli,testing",
     "serve --help": "server",
 }
 """A command of each kind, and the extra that it needs."""

@@ -10,7 +10,7 @@ import typer
 
 from tracer.cli.names import EXTRAS
 from tracer.cli.terminal import report_errors
-from tracer.errors import NOTHING_FOUND, BadRequest, ConfigurationError, missing_extra
+from tracer.errors import NOTHING_FOUND, BadRequest, ConfigurationError, what_to_install
 from tracer.reading import read
 
 
@@ -28,10 +28,9 @@ def check(
     with report_errors(), read() as server:
         try:
             from tracer.testing import trajectory
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                str(missing_extra("tracer check", EXTRAS["check"], error))
-            ) from error
+        except ImportError as error:
+            needed = what_to_install("tracer check", EXTRAS["check"])
+            raise ConfigurationError(needed) from error
         if Path(against).suffix in (".yaml", ".yml", ".json"):
             wanted = trajectory.read_file(Path(against))
         else:
