@@ -429,7 +429,7 @@ def is_unfinished(row: str) -> str:
     return f"{row}.status IN ('pending', 'running')"
 
 
-def abandoned_at(row: str) -> str:
+def abandoned_at(row: str, runs: str = "") -> str:
     """Return the SQL of when a record was found abandoned; null if it is not.
 
     That is when its recorder was found dead, or when its run was left open below an ended root
@@ -440,22 +440,27 @@ def abandoned_at(row: str) -> str:
 
     Args:
         row: The row of a record or of a run.
+        runs: What the ids of runs are compared with if the statement names its runs, such as
+            `= %(run)s`: Citus then asks only their shards.
     """
+    of_run = f"AND its_run.root_plan_id {runs}" if runs else ""
+    of_recorder = f"AND recorder.root_plan_id {runs}" if runs else ""
     return f"""CASE WHEN {is_unfinished(row)} THEN (
         SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
         LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
-            AND recorder.root_plan_id = its_run.root_plan_id
+            AND recorder.root_plan_id = its_run.root_plan_id {of_recorder}
             AND recorder.recorder_id = {whose(row, "its_run")}
         WHERE its_run.project_id = {row}.project_id AND its_run.root_plan_id = {row}.root_plan_id
+            {of_run}
     ) END"""
 
 
-def shown_status(row: str) -> str:
+def shown_status(row: str, runs: str = "") -> str:
     """Return the SQL of the status that is shown for a record.
 
     This is `abandoned` if the record is unfinished and its recorder is dead.
     """
-    return f"CASE WHEN {abandoned_at(row)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"
+    return f"CASE WHEN {abandoned_at(row, runs)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"
 
 
 SETTLE_OPEN = """

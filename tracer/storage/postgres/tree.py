@@ -20,7 +20,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import KIND_WORDS
-from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.run_tables import abandoned_at, shown_status
 from tracer.storage.postgres.tables import ALWAYS, METADATA, NOT_DELETED, RUN_NOT_DELETED, TABLES
 from tracer.store import RunChanges
 from tracer.text import PREVIEW_BYTES, preview
@@ -62,14 +62,14 @@ _CUT = {
 }
 
 
-def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return the SQL of each field of a row, in the order of the fields."""
+def _row(kind: Kind, payloads: Payloads, runs: str) -> dict[str, str]:
+    """Return the SQL of each field of a row of `runs`, in the order of the fields."""
     columns = METADATA.tables[TABLES[kind]].columns
     texts = payload_expressions(kind, payloads)
     message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
     made = texts | {
-        "abandoned_at": "abandoned_at",
-        "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
+        "abandoned_at": abandoned_at(TABLES[kind], runs),
+        "status": shown_status(TABLES[kind], runs),
         "cost_usd": "cost_usd::float8",
         "duration_ms": _DURATION,
         "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
@@ -112,7 +112,6 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
 
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
-_IN_RUNS = f"project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {ALWAYS}"
 
 _FIND = f"""
 SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans,
@@ -165,22 +164,22 @@ _BELOW = {
 sub-plan."""
 
 
-def rows_query(kind: Kind, payloads: Payloads, condition: str, within: str = _IN_RUN) -> str:
-    """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
+def rows_query(kind: Kind, payloads: Payloads, condition: str, runs: str = "= %(run)s") -> str:
+    """Return the query for the rows of one kind in some runs, for `read_rows`.
 
     Its columns are the fields of the kind's row, in their order.
 
     Args:
         kind: The kind of record.
         payloads: How much of the long strings to read.
-        condition: An SQL condition that selects rows of the run.
-        within: The condition for the run.
+        condition: An SQL condition that selects rows of the runs.
+        runs: What their ids are compared with.
     """
-    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
-    table = TABLES[kind]
-    # OFFSET: evaluated once for both columns that need it.
-    recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
-    return f"SELECT {row} FROM {table}, {recorder} WHERE {within} AND {condition}"
+    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads, runs).items())
+    return (
+        f"SELECT {row} FROM {TABLES[kind]} WHERE project_id = %(project_id)s"
+        f" AND root_plan_id {runs} AND {ALWAYS} AND {condition}"
+    )
 
 
 _OF_RUN = {
@@ -188,7 +187,7 @@ _OF_RUN = {
 }
 
 _OF_PARTS = {
-    payloads: {kind: rows_query(kind, payloads, "true", _IN_RUNS) for kind in _BELOW}
+    payloads: {kind: rows_query(kind, payloads, "true", "= ANY(%(runs)s)") for kind in _BELOW}
     for payloads in Payloads
 }
 
