@@ -14,7 +14,7 @@ from tracer.errors import RecordNotFound
 from tracer.records import Kind
 from tracer.records.access import ProjectSettings
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres.citus import runs_by_shard
+from tracer.storage.postgres.citus import is_spread_by, runs_by_shard
 from tracer.storage.postgres.pool import PoolConnection, store_errors
 from tracer.storage.postgres.rollups import roll_up_runs
 from tracer.storage.postgres.run_tables import abandoned_at
@@ -135,19 +135,21 @@ def lock_runs(locking: str) -> str:
     ORDER BY root_plan_id FOR NO KEY UPDATE {locking}"""
 
 
-def soft_delete(which: str) -> str:
-    """Return the statement that makes locked runs tombstones, and returns their ids.
+def check_runs(which: str) -> str:
+    """Return the query that checks locked runs again, and returns the ids of those to delete.
 
-    The subject remains until the rows are purged, so that a repeated deletion of the subject finds
-    the run.
+    An event may have changed a run before it was locked, and only a statement after the lock sees
+    the change. The update itself cannot check: Citus updates by no condition that reads other
+    tables behind row-level security.
 
     Args:
-        which: The condition for deleting a run, checked again. An event may have changed the run
-            before it was locked, and only a statement after the lock sees the change.
+        which: The condition for deleting a run.
     """
-    return f"""
-    UPDATE run SET deleted_at = coalesce(%(now)s, statement_timestamp()), revision = revision + 1,
-    changed_at = statement_timestamp(),
+    return f"SELECT root_plan_id FROM run WHERE {_OF_RUNS} AND {which} ORDER BY root_plan_id"
+
+
+SOFT_DELETE = f"""
+    UPDATE run SET deleted_at = %(now)s, changed_at = statement_timestamp(), revision = revision + 1,
     status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, recorder_id = NULL,
     title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
     traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,
@@ -159,8 +161,12 @@ def soft_delete(which: str) -> str:
     prompt_number = NULL, open_at = NULL, left_open_at = NULL, tool_calls = 0,
     failed_calls = 0, projected = 0, projection_version = 0, projection_error = NULL,
     next_projection_at = NULL, span_bytes = 0, settle_at = NULL
-    WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id"""
+    WHERE {_OF_RUNS}"""
+"""Make locked runs tombstones.
 
+The subject remains until the rows are purged, so that a repeated deletion of the subject finds the
+run.
+"""
 
 FORGET_WORK = tuple(
     f"DELETE FROM {table} WHERE {_OF_RUNS}" for table in ("recorder_run", "pending_run")
@@ -183,8 +189,11 @@ Each session is identified by the run that stores its log records.
 _OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
     AND session::name = ANY(%(sessions)s::text[]::name[])"""
 
+FIND_STATES = f"SELECT session_id FROM session_state WHERE {_OF_SESSIONS} ORDER BY session_id"
+
 LOCK_STATES = f"""
-SELECT session_id FROM session_state WHERE {_OF_SESSIONS} ORDER BY session_id FOR UPDATE"""
+SELECT FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(states)s)
+ORDER BY session_id FOR UPDATE"""
 """Locks the states of conversations. If the last two runs of a conversation are deleted at the same
 time, the second deletion waits here and then sees that no run is left."""
 
@@ -287,7 +296,7 @@ CHECK_REFERENCES = "SET CONSTRAINTS ALL IMMEDIATE"
 """Comes before `FINISH_PURGE`, so that the runs are locked only after the slow checks."""
 
 FINISH_PURGE = f"""
-UPDATE run SET swept_at = coalesce(%(now)s, statement_timestamp()), subject = NULL
+UPDATE run SET swept_at = %(now)s, subject = NULL
 WHERE {_OF_RUNS} AND {IS_TOMBSTONE}"""
 
 DELETE_OLD_TOMBSTONES = f"""
@@ -576,15 +585,20 @@ class PostgresDeletion:
         """
         deleted: dict[UUID, str] = {}
         log_sessions: set[UUID] = set()
+        now = await self._now()  # Citus allows no clock in an update
         for group in await runs_by_shard(self._project.pool, runs):
-            parameters = self._values({**(values or {}), "runs": group})
+            if not group:  # Citus locks no rows of no run
+                break
+            parameters = self._values({"now": now, **(values or {}), "runs": group})
             async with in_project(self._project, seconds=None) as connection:
                 locked = dict(await _fetched(connection, lock_runs(locking), parameters))
                 parameters["runs"] = list(locked)
-                parameters["runs"] = await _column(connection, soft_delete(which), parameters)
+                if parameters["runs"]:
+                    checked = await _column(connection, check_runs(which), parameters)
+                    parameters["runs"] = checked
                 if not parameters["runs"]:
                     continue
-                for statement in FORGET_WORK:
+                for statement in (SOFT_DELETE, *FORGET_WORK):
                     await connection.execute(statement, parameters)
                 log_sessions.update(await _column(connection, DELETE_SESSIONS, parameters))
                 sessions = {
@@ -639,7 +653,7 @@ class PostgresDeletion:
         Returns:
             The numbers of deleted rows, with no runs if rows are left; None if no run is left.
         """
-        parameters = self._values({"runs": runs})
+        parameters = self._values({"now": await self._now(), "runs": runs})
         done, most = PurgeResult(), self._max_rows
         async with in_project(self._project, seconds=None) as connection:
             parameters["runs"] = [
@@ -707,8 +721,12 @@ async def _delete_states(
         with_shared: Whether to delete states of conversations to which other runs belong.
     """
     values = {**values, "sessions": list(set(sessions.values())), "named": []}
-    if not await _fetched(connection, LOCK_STATES, values):
+    states = await _column(connection, FIND_STATES, values)
+    if not states:
         return
+    # One at a time on Citus: each may be on another shard.
+    for some in [[each] for each in states] if await is_spread_by(connection) else [states]:
+        await connection.execute(LOCK_STATES, {**values, "states": some})
     if not with_shared:
         for session in values["sessions"]:
             with suppress(ValueError):

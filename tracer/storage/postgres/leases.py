@@ -81,23 +81,28 @@ RETURNING served_at"""
 database. If no server ran for longer than $2, heartbeats may be missing: no lease expires before
 its full length has passed since now."""
 
-_EXPIRED = "greatest(lease.seen_at, (SELECT served_since FROM lease_check)) + lease.length <= $1"
+_LEASES = """lease AS (
+    SELECT project_id, recorder_id, seen_at + length AS ends_at,
+        greatest(seen_at, (SELECT served_since FROM lease_check)) + length AS dead_at
+    FROM recorder_lease
+)"""
+"""The leases, in a WITH: Citus cannot compute their ends in an update of runs."""
 
 _OF_LEASE = "part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"
 
-IS_DEAD = f"""{_EXPIRED}
-    AND part.abandoned_at IS DISTINCT FROM lease.seen_at + lease.length"""
+IS_DEAD = "lease.dead_at <= $1 AND part.abandoned_at IS DISTINCT FROM lease.ends_at"
 """The condition for marking a recorder as dead in a run, at the time $1."""
 
-IS_ALIVE = "lease.seen_at + lease.length > $1 AND part.abandoned_at IS NOT NULL"
+IS_ALIVE = "lease.ends_at > $1 AND part.abandoned_at IS NOT NULL"
 """The condition for removing such a mark."""
 
 
 def find_runs(condition: str) -> str:
     """Return the query of at most $2 runs in which a recorder's mark is outdated."""
     return f"""
+WITH {_LEASES}
 SELECT part.project_id, part.root_plan_id
-FROM recorder_lease AS lease JOIN recorder_run AS part ON {_OF_LEASE}
+FROM lease JOIN recorder_run AS part ON {_OF_LEASE}
 JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
 WHERE {condition} AND run.deleted_at IS NULL LIMIT $2"""
 
@@ -109,15 +114,16 @@ def take_runs(condition: str) -> str:
 
 def _mark(abandoned_at: str, condition: str) -> str:
     return f"""
+WITH {_LEASES}
 UPDATE recorder_run AS part SET abandoned_at = {abandoned_at}
-FROM recorder_lease AS lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
+FROM lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
 WHERE part.project_id = taken.project_id AND part.root_plan_id = taken.root_plan_id
     AND {_OF_LEASE} AND {condition}
 RETURNING part.project_id, part.recorder_id, part.root_plan_id"""
 
 
 MARKS = {
-    IS_DEAD: _mark("lease.seen_at + lease.length", IS_DEAD),
+    IS_DEAD: _mark("lease.ends_at", IS_DEAD),
     IS_ALIVE: _mark("NULL", IS_ALIVE),
 }
 """Set or remove the marks of recorders in locked runs: the projects $2 and the runs $3."""
@@ -190,7 +196,8 @@ run."""
 FORGET_LEASES = f"""
 DELETE FROM recorder_lease USING (
     SELECT lease.recorder_id, lease.project_id FROM recorder_lease AS lease
-    WHERE {_EXPIRED} AND NOT EXISTS (SELECT FROM recorder_run AS part WHERE {_OF_LEASE})
+    WHERE greatest(seen_at, (SELECT served_since FROM lease_check)) + length <= $1
+        AND NOT EXISTS (SELECT FROM recorder_run AS part WHERE {_OF_LEASE})
     FOR UPDATE SKIP LOCKED
 ) AS gone
 WHERE recorder_lease.recorder_id = gone.recorder_id

@@ -177,7 +177,10 @@ ADD_LINKS = """
 INSERT INTO run_link (project_id, root_plan_id, number, continued_run_id, tool_call_id, is_link,
     inferred_from)
 SELECT $1, * FROM unnest($2::uuid[], $3::integer[], $4::uuid[], $5::uuid[], $6::boolean[],
-    $7::text[])"""
+    $7::text[])
+ON CONFLICT DO NOTHING"""
+"""Add links. None of them exists: without ON CONFLICT, Citus would use COPY, which row-level
+security forbids."""
 
 
 @dataclass(frozen=True)

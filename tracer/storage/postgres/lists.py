@@ -625,12 +625,14 @@ FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
 GROUP BY root_plan_id"""
 
+# Citus joins the leases, which are on the coordinator, with what it has read from the workers.
 _SEEN = """
-SELECT recorder.root_plan_id, max(lease.seen_at)
-FROM recorder_run AS recorder JOIN recorder_lease AS lease
-    ON lease.project_id = recorder.project_id AND lease.recorder_id = recorder.recorder_id
-WHERE recorder.project_id = %(project_id)s AND recorder.root_plan_id = ANY(%(open)s)
-GROUP BY recorder.root_plan_id"""
+WITH recorder AS (
+    SELECT project_id, root_plan_id, recorder_id FROM recorder_run
+    WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(open)s)
+)
+SELECT root_plan_id, max(seen_at)
+FROM recorder JOIN recorder_lease USING (project_id, recorder_id) GROUP BY root_plan_id"""
 
 _NOTABLE = {
     Kind.PLAN: """plan_id AS record_id, agent_name AS name, NULL::text AS arguments,

@@ -349,7 +349,7 @@ INSERT INTO run_group (project_id, {", ".join(_TYPES)})
 SELECT %(project_id)s, {", ".join(f"{name}::{type_}" for name, type_ in _TYPES.items())}
 FROM json_to_recordset(%(groups)s) AS new ({
     ", ".join(f"{name} {'text' if name in _TEXTS else type_}" for name, type_ in _TYPES.items())
-})"""
+}) ON CONFLICT DO NOTHING"""  # without a conflict, as in `linker.ADD_LINKS`
 
 _OF_HOURS = "project_id = %(project_id)s AND hour = ANY(%(hours)s::text[]::timestamptz[])"
 
