@@ -136,6 +136,7 @@ def _empty(url: str) -> None:
         for table in METADATA.sorted_tables[::-1]:
             connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table.name)))
         connection.execute("INSERT INTO project VALUES (1, 'default', now())")
+        connection.execute("INSERT INTO lease_check VALUES (true)")
         for (schema,) in connection.execute(_OWN_SCHEMAS).fetchall():
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
 

@@ -7,6 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
+from tests.citus_databases import on_one_postgres
 from tests.storage.postgres.lock_waits import until_waiting
 from tracer.errors import NotIdentified
 from tracer.records import DEFAULT_PROJECT_ID
@@ -69,6 +70,7 @@ CREATE VIEW project AS SELECT * FROM the_project
 WHERE pg_advisory_xact_lock_shared({LOCK})::text IS NOT NULL"""
 
 
+@on_one_postgres
 @pytest.mark.parametrize("ending", ["sign_out", "forget"])
 async def test_lookup_started_before_a_sign_out_is_not_cached(
     database_url: str, ending: str

@@ -84,7 +84,7 @@ async def test_tombstone_does_not_contain_the_subject(pool: Pool) -> None:
     kept = {name for name, value in tombstone.items() if value and name != "recorded_at"}
     assert kept == {
         *("project_id", "root_plan_id", "status", "revision", "source", "is_agent_work"),
-        *("deleted_at", "swept_at", "summed_revision", "is_summed"),
+        *("changed_at", "deleted_at", "swept_at", "summed_revision", "is_summed"),
     }
     assert tombstone["status"] == "unknown"
 

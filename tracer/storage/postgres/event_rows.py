@@ -329,7 +329,7 @@ def _lock_runs() -> str:
     FROM json_to_recordset($3) AS incoming ({merge.incoming_columns()})
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1,
-        changed_at = statement_timestamp(), {new}
+        changed_at = excluded.changed_at, {new}
     WHERE stored.deleted_at IS NULL AND stored.source = 'events'"""
 
 

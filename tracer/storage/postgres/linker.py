@@ -157,7 +157,7 @@ WRITE = """
 UPDATE run SET continues_run_id = incoming.continues_run_id, head_id = incoming.head_id,
     is_inside = incoming.is_inside, whole_status = incoming.whole_status,
     revision = run.revision + incoming.growth,
-    changed_at = CASE WHEN incoming.growth > 0 THEN statement_timestamp() ELSE run.changed_at END,
+    changed_at = statement_timestamp(),
     linked_revision = incoming.linked_revision,
     parts_revision = CASE WHEN incoming.has_changed_parts THEN run.revision + incoming.growth
         ELSE run.parts_revision END
