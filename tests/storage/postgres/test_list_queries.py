@@ -79,6 +79,7 @@ async def test_histogram_and_sorted_page_take_a_constant_number_of_queries(
     assert len(asked) == 5
 
 
+@on_one_postgres
 async def test_page_of_open_runs_takes_at_most_six_queries(
     writer: PostgresWriter, reader: PostgresReader, many_runs: None, asked: list[str]
 ) -> None:
@@ -91,6 +92,7 @@ async def test_page_of_open_runs_takes_at_most_six_queries(
     assert len(asked) == 6
 
 
+@on_one_postgres
 async def test_runs_of_a_session_too_large_to_sort_are_searched_page_by_page(
     reader: PostgresReader, many_runs: None, database_url: str
 ) -> None:

@@ -149,7 +149,8 @@ def check_runs(which: str) -> str:
 
 
 SOFT_DELETE = f"""
-    UPDATE run SET deleted_at = %(now)s, changed_at = statement_timestamp(), revision = revision + 1,
+    UPDATE run SET deleted_at = %(now)s, revision = revision + 1,
+    changed_at = statement_timestamp(),
     status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, recorder_id = NULL,
     title = NULL, agent_name = NULL, session_id = NULL, tags = NULL, masked = NULL,
     traceparent = NULL, cancel_requested_at = NULL, run_metadata = NULL,

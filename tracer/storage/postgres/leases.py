@@ -193,16 +193,20 @@ WHERE part.recorder_id = incoming.recorder_id
 """Delete the rows of `recorder_run` whose recorders are dead and left no unfinished records in the
 run."""
 
+FIND_EXPIRED = f"WITH {_LEASES} SELECT recorder_id FROM lease WHERE dead_at <= $1"
+
+FIND_IN_RUNS = "SELECT DISTINCT recorder_id FROM recorder_run WHERE recorder_id = ANY($1::uuid[])"
+
 FORGET_LEASES = f"""
-DELETE FROM recorder_lease USING (
-    SELECT lease.recorder_id, lease.project_id FROM recorder_lease AS lease
-    WHERE greatest(seen_at, (SELECT served_since FROM lease_check)) + length <= $1
-        AND NOT EXISTS (SELECT FROM recorder_run AS part WHERE {_OF_LEASE})
-    FOR UPDATE SKIP LOCKED
+WITH {_LEASES}
+DELETE FROM recorder_lease AS stored USING (
+    SELECT expired.recorder_id, expired.project_id FROM recorder_lease AS expired
+    JOIN lease ON lease.recorder_id = expired.recorder_id AND lease.project_id = expired.project_id
+    WHERE expired.recorder_id = ANY($2::uuid[]) AND lease.dead_at <= $1
+    FOR UPDATE OF expired SKIP LOCKED
 ) AS gone
-WHERE recorder_lease.recorder_id = gone.recorder_id
-    AND recorder_lease.project_id = gone.project_id"""
-"""Delete the expired leases of recorders without runs."""
+WHERE stored.recorder_id = gone.recorder_id AND stored.project_id = gone.project_id"""
+"""Delete the leases of the recorders $2 that are still expired."""
 
 
 # --- Leases in Postgres: writers renew them, and the reaper finds expired ones.
@@ -322,7 +326,12 @@ async def mark_recorders(
             if changed:
                 yield changed
     async with pooled_connection(pool) as connection:
-        await _execute(connection, FORGET_LEASES, [now])
+        # In three statements: on Citus the leases are on the coordinator, and the runs are not.
+        expired = {each for (each,) in await _fetch_all(connection, FIND_EXPIRED, [now])}
+        if expired:
+            found = await _fetch_all(connection, FIND_IN_RUNS, [list(expired)])
+            gone = expired.difference(recorder_id for (recorder_id,) in found)
+            await _execute(connection, FORGET_LEASES, [now, list(gone)])
 
 
 async def mark_left_runs(

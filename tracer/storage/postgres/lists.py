@@ -120,6 +120,13 @@ class Listing:
         return replace(self, among=Where(), wanted=wanted)
 
     @property
+    def unordered(self) -> Listing:
+        """This listing, changed to let the planner choose an index."""
+        conditions = [*self.along.conditions, *self.among.conditions]
+        along = Where(conditions, self.along.values | self.among.values)
+        return replace(self, along=along, among=Where())
+
+    @property
     def rows(self) -> str:
         """The SQL of the rows to examine, from `FROM` to `ORDER BY`."""
         source = self.table
@@ -205,6 +212,8 @@ def in_best_order(connection: SyncConnection, listing: Listing) -> Listing:
     conditions row by row instead.
     """
     if listing.among.conditions:
+        if standing_of_sync(connection).is_spread:  # Citus can join no subquery with the runs
+            return listing.unordered
         more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
         result = connection.execute(more, listing.row_values)
         if result.fetchone() is not None:

@@ -460,7 +460,8 @@ def shown_status(row: str, runs: str = "") -> str:
 
     This is `abandoned` if the record is unfinished and its recorder is dead.
     """
-    return f"CASE WHEN {abandoned_at(row, runs)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"
+    is_abandoned = f"{abandoned_at(row, runs)} IS NOT NULL"
+    return f"CASE WHEN {is_abandoned} THEN 'abandoned' ELSE {row}.status::text END"
 
 
 SETTLE_OPEN = """
