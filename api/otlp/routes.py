@@ -134,7 +134,7 @@ def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
 # --- OpenAPI -------------------------------------------------------------------------------------
 
 
-def _body(request: str, field: str, example: dict[str, Any]) -> dict[str, Any]:
+def _body(request: str, field: str) -> dict[str, Any]:
     """Return the description of a request body for the OpenAPI document.
 
     FastAPI cannot derive the description, because the endpoint itself reads the body.
@@ -155,57 +155,12 @@ def _body(request: str, field: str, example: dict[str, Any]) -> dict[str, Any]:
                     "properties": {field: {"type": ["array", "null"], "items": {"type": "object"}}},
                     "description": "The same as OTLP/JSON: hex ids, lowerCamelCase names.",
                 },
-                "example": {field: [example]},
             },
         },
     }
 
 
-_TRACE_ID, _SPAN_ID = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
-
-TRACES_BODY = _body(
-    "ExportTraceServiceRequest",
-    "resourceSpans",
-    {
-        "scopeSpans": [
-            {
-                "spans": [
-                    {
-                        "traceId": _TRACE_ID,
-                        "spanId": _SPAN_ID,
-                        "name": "invoke_agent planner",
-                        "startTimeUnixNano": "1763763712462812000",
-                        "endTimeUnixNano": "1763763713462812000",
-                    }
-                ]
-            }
-        ]
-    },
-)
-LOGS_BODY = _body(
-    "ExportLogsServiceRequest",
-    "resourceLogs",
-    {
-        "scopeLogs": [
-            {
-                "logRecords": [
-                    {
-                        "traceId": _TRACE_ID,
-                        "spanId": _SPAN_ID,
-                        "timeUnixNano": "1763763712462812000",
-                        "eventName": "gen_ai.user.message",
-                        "body": {"stringValue": "Check the vital signs of bed 3."},
-                    }
-                ]
-            }
-        ]
-    },
-)
-METRICS_BODY = _body(
-    "ExportMetricsServiceRequest",
-    "resourceMetrics",
-    {"scopeMetrics": [{"metrics": [{"name": "tokens", "sum": {"dataPoints": [{"asInt": "5"}]}}]}]},
-)
+METRICS_BODY = _body("ExportMetricsServiceRequest", "resourceMetrics")
 # The body is not read, so any JSON is accepted.
 METRICS_BODY["content"][JSON]["schema"] = {
     "properties": {"resourceMetrics": {}},
@@ -327,7 +282,10 @@ PLAIN_ROUTES = (
         answers("ExportTraceServiceResponse", "rejectedSpans", _COMMITTED, *_STATUSES),
         tags=router.tags,
         response_class=Response,
-        openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
+        openapi_extra={
+            "requestBody": _body("ExportTraceServiceRequest", "resourceSpans"),
+            "parameters": [_PREFER],
+        },
     ),
     PlainRoute(
         "POST",
@@ -337,7 +295,10 @@ PLAIN_ROUTES = (
         answers("ExportLogsServiceResponse", "rejectedLogRecords", _COMMITTED, *_STATUSES),
         tags=router.tags,
         response_class=Response,
-        openapi_extra={"requestBody": LOGS_BODY, "parameters": [_PREFER]},
+        openapi_extra={
+            "requestBody": _body("ExportLogsServiceRequest", "resourceLogs"),
+            "parameters": [_PREFER],
+        },
     ),
 )
 """The OpenTelemetry routes that record."""

@@ -6155,27 +6155,6 @@ export interface operations {
         requestBody: {
             content: {
                 "application/x-protobuf": string;
-                /**
-                 * @example {
-                 *       "resourceSpans": [
-                 *         {
-                 *           "scopeSpans": [
-                 *             {
-                 *               "spans": [
-                 *                 {
-                 *                   "traceId": "5b8efff798038103d269b633813fc60c",
-                 *                   "spanId": "eee19b7ec3c1b174",
-                 *                   "name": "invoke_agent planner",
-                 *                   "startTimeUnixNano": "1763763712462812000",
-                 *                   "endTimeUnixNano": "1763763713462812000"
-                 *                 }
-                 *               ]
-                 *             }
-                 *           ]
-                 *         }
-                 *       ]
-                 *     }
-                 */
                 "application/json": {
                     resourceSpans?: Record<string, never>[] | null;
                 };
@@ -6298,29 +6277,6 @@ export interface operations {
         requestBody: {
             content: {
                 "application/x-protobuf": string;
-                /**
-                 * @example {
-                 *       "resourceLogs": [
-                 *         {
-                 *           "scopeLogs": [
-                 *             {
-                 *               "logRecords": [
-                 *                 {
-                 *                   "traceId": "5b8efff798038103d269b633813fc60c",
-                 *                   "spanId": "eee19b7ec3c1b174",
-                 *                   "timeUnixNano": "1763763712462812000",
-                 *                   "eventName": "gen_ai.user.message",
-                 *                   "body": {
-                 *                     "stringValue": "Check the vital signs of bed 3."
-                 *                   }
-                 *                 }
-                 *               ]
-                 *             }
-                 *           ]
-                 *         }
-                 *       ]
-                 *     }
-                 */
                 "application/json": {
                     resourceLogs?: Record<string, never>[] | null;
                 };
@@ -6955,30 +6911,6 @@ export interface operations {
         requestBody: {
             content: {
                 "application/x-protobuf": string;
-                /**
-                 * @example {
-                 *       "resourceMetrics": [
-                 *         {
-                 *           "scopeMetrics": [
-                 *             {
-                 *               "metrics": [
-                 *                 {
-                 *                   "name": "tokens",
-                 *                   "sum": {
-                 *                     "dataPoints": [
-                 *                       {
-                 *                         "asInt": "5"
-                 *                       }
-                 *                     ]
-                 *                   }
-                 *                 }
-                 *               ]
-                 *             }
-                 *           ]
-                 *         }
-                 *       ]
-                 *     }
-                 */
                 "application/json": {
                     resourceMetrics?: unknown;
                 };
