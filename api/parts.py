@@ -255,7 +255,11 @@ class BacklogFigures(Protocol):
 
     @property
     def to_link(self) -> int:
-        """How many runs have changed since their links to other runs were derived."""
+        """The number of runs whose links to other runs are not up to date."""
+
+    @property
+    def link_lag(self) -> float:
+        """How many seconds ago the first of these changed."""
 
 
 class Backlog(Protocol):

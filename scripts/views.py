@@ -18,8 +18,8 @@ OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 NOT_SHOWN = {
     *("revision", "digest", "handle_key", "deleted_at", "swept_at", "span_bytes", "settle_at"),
     *("projected", "projection_version", "projection_error", "next_projection_at"),
-    *("summed_revision", "is_summed", "linked_revision", "is_linked", "is_bare", "parts_revision"),
-    "changed_at",
+    *("summed_revision", "is_summed", "linked_revision", "linked_session_id", "is_linked"),
+    *("is_bare", "parts_revision", "changed_at"),
     *("open_at", "left_open_at"),
     *("span_count", "span_records"),
 }

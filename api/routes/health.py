@@ -161,8 +161,13 @@ async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Met
         )
         yield Gauge(
             "tracer_runs_to_link",
-            "Runs that changed after their links to other runs were derived, at that time.",
+            "Runs whose links to other runs were not up to date then.",
             parts.backlog.figures.to_link,
+        )
+        yield Gauge(
+            "tracer_link_lag_seconds",
+            "How long ago the first of these runs had changed then.",
+            parts.backlog.figures.link_lag,
         )
     if projectors is not None:
         yield Gauge("tracer_projectors", "Connected projectors of all servers.", projectors)

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0111"
+revision = "0112"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -104,6 +104,7 @@ CREATE TABLE run (
     is_bare boolean NOT NULL DEFAULT false,
     parts_revision bigint NOT NULL DEFAULT 0,
     linked_revision bigint NOT NULL DEFAULT 0,
+    linked_session_id text,
     is_linked boolean GENERATED ALWAYS AS (revision <= linked_revision) STORED NOT NULL,
     changed_at timestamptz NOT NULL DEFAULT statement_timestamp(),
     PRIMARY KEY (project_id, root_plan_id),
@@ -152,7 +153,8 @@ CREATE INDEX run_by_head ON run (project_id, head_id) WHERE head_id IS NOT NULL;
 CREATE INDEX run_of_claims
     ON run (project_id, (session_id::name))
     WHERE session_id IS NOT NULL
-        AND (follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare);
+        AND (follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare
+            OR prompt_sequence IS NOT NULL);
 CREATE INDEX run_to_purge
     ON run (project_id, root_plan_id) WHERE deleted_at IS NOT NULL AND swept_at IS NULL;
 CREATE INDEX run_to_settle ON run (settle_at) WHERE settle_at IS NOT NULL;
@@ -388,6 +390,8 @@ CREATE INDEX act_tool_info_by_provider_call_id
     ON act_tool_info (project_id, (provider_call_id::name)) WHERE provider_call_id IS NOT NULL;
 CREATE INDEX act_tool_info_by_agent_key
     ON act_tool_info (project_id, (agent_key::name)) WHERE agent_key IS NOT NULL;
+CREATE INDEX act_tool_info_with_ended_agent
+    ON act_tool_info (project_id, root_plan_id) WHERE agent_end_sequence IS NOT NULL;
 CREATE INDEX act_tool_info_by_run
     ON act_tool_info (project_id, root_plan_id, revision) WHERE recorded_at > '-infinity';
 CREATE INDEX act_tool_info_by_start

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.lineage.links import (
+    SAME_AGENT,
     SURROUNDING,
     LinkableCall,
     LinkableRun,
@@ -35,8 +36,8 @@ def run(number: int, start: float, end: float | None = None, **fields: Any) -> L
 
 
 def call(number: int, start: float | None, end: float | None = None, key: str | None = None) -> Any:
-    times = (None if each is None else at(each) for each in (start, end))
-    return LinkableCall(UUID(int=number), key, *times)
+    begin, finish = (None if each is None else at(each) for each in (start, end))
+    return LinkableCall(UUID(int=number), key, begin, finish)
 
 
 def links_of(number: int, *runs: LinkableRun) -> Links:
@@ -180,3 +181,83 @@ def part(number: int, status: str, continues: int | None = 1, *, is_inside: bool
 )
 def test_whole_status_is_that_of_the_last_part(parts: list[Part], whole: str | None) -> None:
     assert whole_status([part(1, "succeeded", None), *parts]) == whole
+
+
+# --- Prompts of unknown text, in the order of their session's events.
+
+
+def prompt(
+    number: int,
+    sequence: int,
+    process_number: int | None,
+    *ends: int,
+    start: float | None = None,
+    **fields: Any,
+) -> LinkableRun:
+    """Return a run that set agents to work, which ended in the background with events `ends`."""
+    begin = float(sequence) if start is None else start
+    calls = [
+        LinkableCall(UUID(int=end), None, at(begin), at(begin), f"agent-{end}", end) for end in ends
+    ]
+    return run(
+        number,
+        begin,
+        begin + 1,
+        prompt_sequence=sequence,
+        prompt_number=process_number,
+        calls=calls,
+        **fields,
+    )
+
+
+def followed(*runs: LinkableRun) -> list[int | None]:
+    """Return the call that each run continues."""
+    links = link_runs(runs)
+    assert links == link_runs(runs[::-1])
+    candidates = [links[each.root_plan_id].candidates for each in runs]
+    return [next((c.tool_call_id.int for c in each if c.tool_call_id), None) for each in candidates]
+
+
+def test_prompts_report_the_agents_in_the_order_in_which_these_ended() -> None:
+    runs = prompt(1, 4, 1, 34, 32), prompt(2, 35, 2), prompt(3, 36, 3), prompt(4, 37, 4)
+
+    assert followed(*runs) == [None, 32, 34, None]
+
+
+def test_prompt_reports_no_agent_that_ends_later() -> None:
+    assert followed(prompt(1, 4, 1, 30), prompt(2, 20, 2), prompt(3, 31, 3)) == [None, None, 30]
+
+
+def test_prompt_of_a_new_process_reports_no_agent_of_an_earlier_one() -> None:
+    runs = prompt(1, 4, 1, 10), prompt(2, 20, 1, 30, start=100), prompt(3, 31, 2, start=101)
+
+    assert followed(*runs) == [None, None, 30]
+
+
+def test_nothing_is_inferred_after_a_missing_prompt_until_all_ended_agents_are_reported() -> None:
+    first = prompt(1, 4, 1, 10, 11)
+    rest = prompt(3, 20, 3), prompt(4, 21, 4), prompt(5, 22, 5, 30), prompt(6, 31, 6)
+
+    assert followed(first, *rest) == [None, None, None, None, 30]
+    assert followed(first, prompt(2, 19, 2), *rest) == [None, 10, 11, None, None, 30]
+
+
+def test_nothing_is_inferred_for_a_prompt_whose_number_is_unknown() -> None:
+    runs = prompt(1, 4, 1, 10, 11), prompt(2, 20, None), prompt(3, 21, 3)
+
+    assert followed(*runs) == [None, None, None]
+
+
+def test_prompts_of_another_session_are_not_counted() -> None:
+    other = prompt(2, 10, 2, session_id="other")
+
+    assert followed(prompt(1, 4, 1, 9), other, prompt(3, 11, 2)) == [None, None, 9]
+
+
+def test_claim_by_the_id_of_an_agent_links_to_the_call_that_set_it_to_work() -> None:
+    first = prompt(1, 4, None, 10)
+    second = run(2, 20, follows_keys=["agent-10"])
+
+    [candidate] = links_of(2, first, second).candidates
+
+    assert (candidate.tool_call_id, candidate.inferred_from) == (UUID(int=10), SAME_AGENT)

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import heappop, heappush
 from uuid import UUID
 
 from tracer.records import ABANDONED, Status
 
 SAME_CALL = "the provider's id of the call"
+SAME_AGENT = "the id of the agent that the call set to work"
+IN_ORDER = "the order in which background agents ended and prompts began"
 SHARED_CLAIM = "a run that follows the same call"
 SHARED_WORK = "a run with the same work key"
 SURROUNDING = "the only agent of the session at this time"
@@ -30,6 +33,14 @@ class LinkableCall:
     """The provider call id."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    agent_key: str | None = None
+    """The emitter's id of the agent that the call set to work."""
+    agent_end_sequence: int | None = None
+    """The number of the event of the session with which this agent ended in the background."""
+
+    def evidence(self, key: str) -> str | None:
+        """Return why a run that claims `key` continues this call; None if it does not."""
+        return SAME_CALL if self.key == key else SAME_AGENT if self.agent_key == key else None
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,10 @@ class LinkableRun:
     follows_runs: Collection[UUID] = ()
     follows_keys: Collection[str] = ()
     work_keys: Collection[str] = ()
+    prompt_sequence: int | None = None
+    """The number of the event of the session with which a prompt of unknown text began."""
+    prompt_number: int | None = None
+    """The number of this prompt among those of its process."""
     calls: Sequence[LinkableCall] = ()
 
     @property
@@ -135,6 +150,7 @@ def links_of(run: LinkableRun, others: Sequence[LinkableRun], heads: Mapping[UUI
         *_by_ids(run, others, earlier),
         *_by_keys(run, of_session, heads),
         *_by_work(run, of_session),
+        *_in_order(run, of_session),
         *_around(run, of_session),
     ]
     candidates = tuple(candidate for _, candidate in found)
@@ -183,14 +199,16 @@ def _by_keys(
     for key in sorted(run.follows_keys):
         latest: dict[UUID, _Target] = {}
         for each in of_session:
-            targets = [_Target(each, call) for call in each.calls if call.key == key]
+            targets = [_Target(each, call) for call in each.calls if call.evidence(key)]
             targets = [target for target in targets if target.precedes(run)]
             if targets:
                 latest[each.root_plan_id] = max(targets, key=lambda target: target.order)
         is_one_work = len({heads[run_id] for run_id in latest}) == 1
         last = max(latest.values(), key=lambda target: target.order, default=None)
         for target in latest.values():
-            yield target, target.candidate(is_one_work and target is last, SAME_CALL)
+            assert target.call is not None
+            evidence = target.call.evidence(key)
+            yield target, target.candidate(is_one_work and target is last, evidence)
         if not latest:
             sharing = [each for each in of_session if key in each.follows_keys]
             yield from _earliest(sharing, SHARED_CLAIM)
@@ -205,6 +223,38 @@ def _earliest(sharing: Sequence[LinkableRun], evidence: str, call_id: UUID | Non
     if sharing:
         first = _Target(min(sharing, key=lambda each: each.order))
         yield first, Candidate(first.run.root_plan_id, call_id, True, evidence)
+
+
+def _in_order(run: LinkableRun, of_session: Sequence[LinkableRun]) -> _Found:
+    """Yield the call of the background agent whose end a prompt of unknown text reports.
+
+    A coding agent reports the ends of background agents in their order, each with a prompt. A
+    prompt that finds no such end is a person's. Numbers count within one process of the session,
+    which knows nothing of earlier ones. After a missing number, nothing is inferred until a prompt
+    finds no end: the missing prompt may have reported any of them.
+    """
+    if run.prompt_sequence is None or run.prompt_number is None:
+        return
+    ends: list[tuple[int, UUID, _Target]] = []
+    last, is_complete = 0, True
+    for each in (*of_session, run):
+        if each.prompt_sequence is None or each.prompt_number is None:
+            continue
+        if each.prompt_number <= last:  # a new process
+            ends, last = [], 0
+            is_complete = True
+        is_complete &= each.prompt_number == last + 1
+        last = each.prompt_number
+        found = heappop(ends)[2] if ends and ends[0][0] < each.prompt_sequence else None
+        if each is run:
+            if found is not None and is_complete:
+                yield found, found.candidate(found.precedes(run), IN_ORDER)
+            return
+        is_complete |= found is None
+        for call in each.calls:
+            if call.agent_end_sequence is not None:
+                end = call.agent_end_sequence, call.tool_call_id, _Target(each, call)
+                heappush(ends, end)
 
 
 def _around(run: LinkableRun, of_session: Sequence[LinkableRun]) -> _Found:

@@ -181,7 +181,8 @@ class Run(Record, Totals):
     whole_status: str | None = None
     """The status of the whole piece of work, as shown; null if no other run continues the run."""
     prompt_sequence: Int64 | None = None
-    """The emitter's number of the event that started the run, among the events of its session."""
+    """The emitter's number of the event that started the run, among the events of its session; null
+    if the text of the run's prompt is known."""
     prompt_number: Int64 | None = None
     """The emitter's number of the run's prompt, among the prompts of its session and process."""
     refused_spans: Int64 = 0

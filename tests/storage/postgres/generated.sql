@@ -14,32 +14,34 @@
         follows_keys TEXT[], work_keys TEXT[], masked TEXT[])
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = stored.revision + 1,
-        session_id = greatest(stored.session_id, excluded.session_id COLLATE "C"),
-        subject = greatest(stored.subject, excluded.subject COLLATE "C"),
-        traceparent = greatest(stored.traceparent, excluded.traceparent COLLATE "C"),
-        run_metadata = greatest(stored.run_metadata, excluded.run_metadata COLLATE "C"),
-        service_name = greatest(stored.service_name, excluded.service_name COLLATE "C"),
-        service_version = greatest(stored.service_version, excluded.service_version COLLATE "C"),
-        deployment_environment = greatest(stored.deployment_environment,
-        excluded.deployment_environment COLLATE "C"),
-        tags = CASE WHEN excluded.tags IS NULL OR excluded.tags <@ stored.tags THEN stored.tags ELSE
-            ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.tags || excluded.tags) AS item
-            ORDER BY 1) END,
-        follows_calls = CASE WHEN excluded.follows_calls IS NULL OR excluded.follows_calls <@
-            stored.follows_calls THEN stored.follows_calls ELSE ARRAY(SELECT DISTINCT item FROM
-            unnest(stored.follows_calls || excluded.follows_calls) AS item ORDER BY 1) END,
-        follows_runs = CASE WHEN excluded.follows_runs IS NULL OR excluded.follows_runs <@
-            stored.follows_runs THEN stored.follows_runs ELSE ARRAY(SELECT DISTINCT item FROM
-            unnest(stored.follows_runs || excluded.follows_runs) AS item ORDER BY 1) END,
-        follows_keys = CASE WHEN excluded.follows_keys IS NULL OR excluded.follows_keys <@
-            stored.follows_keys THEN stored.follows_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C"
-            FROM unnest(stored.follows_keys || excluded.follows_keys) AS item ORDER BY 1) END,
-        work_keys = CASE WHEN excluded.work_keys IS NULL OR excluded.work_keys <@ stored.work_keys
-            THEN stored.work_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM
-            unnest(stored.work_keys || excluded.work_keys) AS item ORDER BY 1) END,
-        masked = CASE WHEN excluded.masked IS NULL OR excluded.masked <@ stored.masked THEN
-            stored.masked ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.masked ||
-            excluded.masked) AS item ORDER BY 1) END
+        changed_at = excluded.changed_at, session_id = greatest(stored.session_id,
+            excluded.session_id COLLATE "C"), subject = greatest(stored.subject,
+            excluded.subject COLLATE "C"), traceparent = greatest(stored.traceparent,
+            excluded.traceparent COLLATE "C"), run_metadata = greatest(stored.run_metadata,
+            excluded.run_metadata COLLATE "C"), service_name = greatest(stored.service_name,
+            excluded.service_name COLLATE "C"), service_version = greatest(stored.service_version,
+            excluded.service_version COLLATE "C"),
+            deployment_environment = greatest(stored.deployment_environment,
+            excluded.deployment_environment COLLATE "C"),
+            tags = CASE WHEN excluded.tags IS NULL OR excluded.tags <@ stored.tags THEN stored.tags
+                ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.tags ||
+                excluded.tags) AS item ORDER BY 1) END,
+            follows_calls = CASE WHEN excluded.follows_calls IS NULL OR excluded.follows_calls <@
+                stored.follows_calls THEN stored.follows_calls ELSE ARRAY(SELECT DISTINCT item FROM
+                unnest(stored.follows_calls || excluded.follows_calls) AS item ORDER BY 1) END,
+            follows_runs = CASE WHEN excluded.follows_runs IS NULL OR excluded.follows_runs <@
+                stored.follows_runs THEN stored.follows_runs ELSE ARRAY(SELECT DISTINCT item FROM
+                unnest(stored.follows_runs || excluded.follows_runs) AS item ORDER BY 1) END,
+            follows_keys = CASE WHEN excluded.follows_keys IS NULL OR excluded.follows_keys <@
+                stored.follows_keys THEN stored.follows_keys ELSE ARRAY(SELECT DISTINCT item COLLATE
+                "C" FROM unnest(stored.follows_keys || excluded.follows_keys) AS item ORDER BY 1)
+                END,
+            work_keys = CASE WHEN excluded.work_keys IS NULL OR excluded.work_keys <@
+                stored.work_keys THEN stored.work_keys ELSE ARRAY(SELECT DISTINCT item COLLATE "C"
+                FROM unnest(stored.work_keys || excluded.work_keys) AS item ORDER BY 1) END,
+            masked = CASE WHEN excluded.masked IS NULL OR excluded.masked <@ stored.masked THEN
+                stored.masked ELSE ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(stored.masked
+                || excluded.masked) AS item ORDER BY 1) END
     WHERE stored.deleted_at IS NULL AND stored.source = 'events';
 
 -- event_rows.MERGE: events of tool calls arrive
@@ -183,7 +185,7 @@
             (new.status = 'failed')::int - coalesce(old.status = 'failed',
             false)::int AS failed_calls
     )
-    UPDATE run SET revision = locked.revision,
+    UPDATE run SET revision = locked.revision, changed_at = statement_timestamp(),
         open_at = CASE WHEN run.open_at IS NOT NULL THEN $2::timestamptz END,
         tool_calls = run.tool_calls + coalesce(more_changed_act_tool_info.tool_calls, 0),
         failed_calls = run.failed_calls + coalesce(more_changed_act_tool_info.failed_calls, 0)
@@ -214,8 +216,11 @@ UPDATE run SET session_id = incoming.session_id, subject = incoming.subject, tag
     follows_calls = incoming.follows_calls, follows_runs = incoming.follows_runs,
     follows_keys = incoming.follows_keys, work_keys = incoming.work_keys,
     prompt_sequence = incoming.prompt_sequence, prompt_number = incoming.prompt_number,
-    revision = incoming.revision, projected = incoming.projected,
-    projection_version = incoming.projection_version, projection_error = NULL,
+    revision = incoming.revision,
+    changed_at = CASE WHEN incoming.revision > run.revision THEN $2::timestamptz ELSE run.changed_at
+        END,
+    projected = incoming.projected, projection_version = incoming.projection_version,
+    projection_error = NULL,
     next_projection_at = ($2::timestamptz AT TIME ZONE 'UTC' + incoming.seconds * 10 * interval '1
         second') AT TIME ZONE 'UTC',
     span_bytes = incoming.span_bytes, span_count = incoming.span_count,
@@ -288,13 +293,16 @@ WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL AND (pendin
 ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT 10;
 
 -- leases.MARKS: recorders are dead
-UPDATE recorder_run AS part SET abandoned_at = lease.seen_at + lease.length
-FROM recorder_lease AS lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
+WITH lease AS (
+    SELECT project_id, recorder_id, seen_at + length AS ends_at,
+        greatest(seen_at, (SELECT served_since FROM lease_check)) + length AS dead_at
+    FROM recorder_lease
+)
+UPDATE recorder_run AS part SET abandoned_at = lease.ends_at
+FROM lease, unnest($2::integer[], $3::uuid[]) AS taken (project_id, root_plan_id)
 WHERE part.project_id = taken.project_id AND part.root_plan_id = taken.root_plan_id
     AND part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id AND
-        greatest(lease.seen_at,
-        (SELECT served_since FROM lease_check)) + lease.length <= $1
-    AND part.abandoned_at IS DISTINCT FROM lease.seen_at + lease.length
+        lease.dead_at <= $1 AND part.abandoned_at IS DISTINCT FROM lease.ends_at
 RETURNING part.project_id, part.recorder_id, part.root_plan_id;
 
 -- leases.RAISE: steps of these recorders
@@ -362,40 +370,51 @@ FROM act_tool_info
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND status = 'failed';
 
 -- tree.rows_query: steps of a run
-SELECT CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END AS "status",
-    reason AS "reason", started_at AS "started_at", finished_at AS "finished_at",
-    abandoned_at AS "abandoned_at", round(date_part('epoch',
-    finished_at - started_at) * 1e6) / 1e3 AS "duration_ms", clock_shift_us AS "clock_shift_us",
-    position AS "position", nullif(masked, '{}') AS "masked", CASE WHEN num_nonnulls(error_type,
-    error_message, error_stack) > 0 THEN json_build_object('type', error_type, 'message',
-    CASE WHEN octet_length(error_message) <= 2048 THEN error_message ELSE left(error_message,
-    2048) END, 'stack',
-    CASE WHEN octet_length(error_stack) <= 2048 THEN error_stack ELSE left(error_stack,
-    2048) END) END AS "error", step_id::text AS "step_id", plan_id::text AS "plan_id",
-    agent_name AS "agent_name",
-    CASE WHEN octet_length(request) <= 2048 THEN request ELSE left(request, 2048) END AS "request",
-    CASE WHEN request IS NULL THEN NULL WHEN coalesce(cardinality(masked),
-    0) = 0 THEN octet_length(request) ELSE coalesce(substring(right(request,
-    60) from '\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z')::bigint,
-    octet_length(request)) END AS "request_bytes", coalesce(octet_length(request) > 2048,
-    false) AS "request_truncated",
-    CASE WHEN octet_length(result) <= 2048 THEN result ELSE left(result, 2048) END AS "result",
-    CASE WHEN result IS NULL THEN NULL WHEN coalesce(cardinality(masked),
-    0) = 0 THEN octet_length(result) ELSE coalesce(substring(right(result,
-    60) from '\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z')::bigint,
-    octet_length(result)) END AS "result_bytes", coalesce(octet_length(result) > 2048,
-    false) AS "result_truncated" FROM agent_execution_record,
-    LATERAL (SELECT CASE WHEN agent_execution_record.status IN ('pending', 'running') THEN (
+SELECT CASE WHEN CASE WHEN agent_execution_record.status IN ('pending', 'running') THEN (
         SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
         LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
-            AND recorder.root_plan_id = its_run.root_plan_id
+            AND recorder.root_plan_id = its_run.root_plan_id AND recorder.root_plan_id = %(run)s
             AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN
                 coalesce(agent_execution_record.recorder_id,
                 agent_execution_record.root_plan_id) ELSE agent_execution_record.root_plan_id END
         WHERE its_run.project_id = agent_execution_record.project_id AND its_run.root_plan_id =
             agent_execution_record.root_plan_id
-    ) END AS abandoned_at OFFSET 0) AS recorder WHERE project_id = %(project_id)s AND root_plan_id =
-        %(run)s AND recorded_at > '-infinity' AND true;
+            AND its_run.root_plan_id = %(run)s
+    ) END IS NOT NULL THEN 'abandoned' ELSE agent_execution_record.status::text END AS "status",
+        reason AS "reason", started_at AS "started_at", finished_at AS "finished_at",
+        CASE WHEN agent_execution_record.status IN ('pending', 'running') THEN (
+        SELECT coalesce(its_run.left_open_at, recorder.abandoned_at) FROM run AS its_run
+        LEFT JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+            AND recorder.root_plan_id = its_run.root_plan_id AND recorder.root_plan_id = %(run)s
+            AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN
+                coalesce(agent_execution_record.recorder_id,
+                agent_execution_record.root_plan_id) ELSE agent_execution_record.root_plan_id END
+        WHERE its_run.project_id = agent_execution_record.project_id AND its_run.root_plan_id =
+            agent_execution_record.root_plan_id
+            AND its_run.root_plan_id = %(run)s
+    ) END AS "abandoned_at", round(date_part('epoch',
+        finished_at - started_at) * 1e6) / 1e3 AS "duration_ms", clock_shift_us AS "clock_shift_us",
+        position AS "position", nullif(masked, '{}') AS "masked", CASE WHEN num_nonnulls(error_type,
+        error_message, error_stack) > 0 THEN json_build_object('type', error_type, 'message',
+        CASE WHEN octet_length(error_message) <= 2048 THEN error_message ELSE left(error_message,
+        2048) END, 'stack',
+        CASE WHEN octet_length(error_stack) <= 2048 THEN error_stack ELSE left(error_stack,
+        2048) END) END AS "error", step_id::text AS "step_id", plan_id::text AS "plan_id",
+        agent_name AS "agent_name",
+        CASE WHEN octet_length(request) <= 2048 THEN request ELSE left(request,
+        2048) END AS "request",
+        CASE WHEN request IS NULL THEN NULL WHEN coalesce(cardinality(masked),
+        0) = 0 THEN octet_length(request) ELSE coalesce(substring(right(request,
+        60) from '\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z')::bigint,
+        octet_length(request)) END AS "request_bytes", coalesce(octet_length(request) > 2048,
+        false) AS "request_truncated",
+        CASE WHEN octet_length(result) <= 2048 THEN result ELSE left(result, 2048) END AS "result",
+        CASE WHEN result IS NULL THEN NULL WHEN coalesce(cardinality(masked),
+        0) = 0 THEN octet_length(result) ELSE coalesce(substring(right(result,
+        60) from '\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z')::bigint,
+        octet_length(result)) END AS "result_bytes", coalesce(octet_length(result) > 2048,
+        false) AS "result_truncated" FROM agent_execution_record WHERE project_id = %(project_id)s
+            AND root_plan_id = %(run)s AND recorded_at > '-infinity' AND true;
 
 -- rollups.COMPUTED_GROUPS: calls of runs by tool and hour
 SELECT root_plan_id, at::text, name, calls, succeeded, failed, cancelled, abandoned, running,

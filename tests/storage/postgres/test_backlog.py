@@ -39,11 +39,12 @@ async def test_spans_above_the_limit_are_rejected_until_they_are_projected(
     assert not is_rejected(fitting)
     await project_in(pool)
     await full.run_once()
-    assert full.figures == BacklogFigures(0, 0.0, to_link=2)
+    assert full.figures == BacklogFigures(0, 0.0, 2, full.figures.link_lag)
+    assert full.figures.link_lag != 0
     assert not is_rejected(full)
     await DatabaseProjection(pool.kwargs).link()
     await full.run_once()
-    assert full.figures.to_link == 0
+    assert full.figures == BacklogFigures()
 
 
 async def test_unreachable_database_leaves_the_last_figures() -> None:

@@ -25,7 +25,7 @@ OF_ALL_SHARDS = {
     "linker.READ_RUNS": "looks up the recorder of each run in a subquery of its shard",
     "linker.READ_PARTS": "finds the parts of heads, wherever they are",
     "linker.FIND_FOLLOWERS": "finds runs wherever they are",
-    "linker.FIND_WAITING": "finds runs wherever they are",
+    "linker.ARE_WAITING": "finds runs wherever they are",
     "linker.FIND_CLAIMING": "finds runs wherever they are",
     "linker.FIND_CLAIMANTS": "finds the runs of a session",
     "linker.FIND_AGENTS": "finds the runs of a session",

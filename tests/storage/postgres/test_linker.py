@@ -11,12 +11,21 @@ from hypothesis import given, settings
 from tests.contract.moments import Moments
 from tests.profiles import scaled
 from tests.storage.postgres.deletions import rows
-from tests.storage.postgres.work_histories import Change, WorkHistory, histories
+from tests.storage.postgres.work_histories import (
+    Change,
+    Deleted,
+    Sent,
+    WorkHistory,
+    histories,
+    histories_of_prompts,
+    prompt_of_claude_code,
+    run_id,
+)
 from tracer.storage.postgres import Pool
 
 
 @settings(max_examples=scaled(100))
-@given(history=histories)
+@given(history=histories | histories_of_prompts)
 async def test_links_equal_the_rule_after_any_history(pool: Pool, history: list[Change]) -> None:
     project = await WorkHistory.new(pool)
 
@@ -28,6 +37,10 @@ async def test_links_equal_the_rule_after_any_history(pool: Pool, history: list[
 @pytest.fixture
 async def project(pool: Pool) -> WorkHistory:
     return await WorkHistory.new(pool)
+
+
+def ids(sent: Sent) -> UUID:
+    return run_id(sent.run)
 
 
 async def head_of(project: WorkHistory, run: Moments) -> UUID | None:
@@ -96,3 +109,24 @@ async def test_change_of_a_link_raises_the_revision_of_its_run_only_once(
 
     after = dict(await rows(pool, query, project.project.project_id))
     assert after == {run: revision + 1 for run, revision in before.items()}
+
+
+async def test_prompts_of_unknown_text_follow_the_order_of_their_session(
+    project: WorkHistory,
+) -> None:
+    """A prompt that arrives late, or is deleted, changes the link of a later prompt."""
+    first = prompt_of_claude_code(0, sequence=1, end_sequence=3)
+    second = prompt_of_claude_code(1, sequence=4, end_sequence=5)
+    third = prompt_of_claude_code(2, sequence=6, end_sequence=8)
+
+    async def continued() -> list[UUID | None]:
+        links = await project.stored()
+        assert links == await project.expected()
+        return [links[ids(each)][1] for each in (first, second, third) if ids(each) in links]
+
+    await project.happens([first, third])
+    assert await continued() == [None, None]
+    await project.happens([second])
+    assert await continued() == [None, ids(first), ids(second)]
+    await project.happens([Deleted(second.run)])
+    assert await continued() == [None, None]

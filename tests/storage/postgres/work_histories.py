@@ -11,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from google.protobuf.json_format import ParseDict
 from hypothesis import strategies as st
 
+from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import make_span, pairs, spans_from
 from tests.projecting import project_in
 from tests.reaping import expire_leases
@@ -38,10 +40,10 @@ from tracer.storage.postgres.run_tables import shown_status
 from tracer.storage.postgres.tables import START, TABLES
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
-EVENT_RUNS, SPAN_RUNS = range(5), range(5, 8)
+EVENT_RUNS, SPAN_RUNS, PROMPT_RUNS = range(5), range(5, 8), range(8, 12)
 
 moments = st.integers(0, 9)
-run_numbers = st.sampled_from([*EVENT_RUNS, *SPAN_RUNS])
+run_numbers = st.sampled_from([*EVENT_RUNS, *SPAN_RUNS, *PROMPT_RUNS])
 event_runs = st.sampled_from(EVENT_RUNS)
 sessions = st.sampled_from([None, "a", "a", "a", "b"])
 keys = st.sampled_from([None, "k", "k", "l"])
@@ -155,19 +157,121 @@ def _since_origin(begin: int, end: int | None) -> tuple[float, float | None]:
     return origin + begin, None if end is None else origin + end
 
 
+def prompt_of_claude_code(
+    turn: int,
+    *,
+    sequence: int,
+    end_sequence: int,
+    session: str = "a",
+    begin: int | None = None,
+    number: int | None = None,
+    text: str = "<REDACTED>",
+    key: str = "m",
+    agent: str = "agent-1",
+    is_async: bool = True,
+    left_out: frozenset[int] = frozenset(),
+) -> Sent:
+    """Return the items of a prompt that sets one agent to work.
+
+    Args:
+        turn: Its place in its session, from 0 on.
+        sequence: The number of its event.
+        end_sequence: The number of the event with which the agent ends.
+        session: Its session.
+        begin: Its second; None: two seconds for each turn.
+        number: Its number in its process; None: that of its turn.
+        text: Its text, in its event.
+        key: The provider call id of the call.
+        agent: The agent's id.
+        is_async: Whether the agent works in the background.
+        left_out: The indexes of items that do not arrive.
+    """
+    at = 2 * turn if begin is None else begin
+    shared = {"session.id": session}
+
+    def span(span_id: int, name: str, attributes: dict[str, Any], **more: Any) -> dict[str, Any]:
+        times = _since_origin(at, 1)
+        name = f"claude_code.{name}"
+        return make_span(span_id, name, shared | attributes, at=times, scope=CLAUDE_SPANS, **more)
+
+    def log(name: str, span_id: int, attributes: dict[str, Any]) -> dict[str, Any]:
+        return {"log": name, "at": at, "span_id": span_id, "attributes": shared | attributes}
+
+    interaction = {"interaction.sequence": number or turn + 1, "user_prompt": "<REDACTED>"}
+    opened = {"tool_name": "Agent", "tool_use_id": key}
+    ended = {"agent_id": agent, "is_async": is_async, "event.sequence": end_sequence}
+    items = [
+        span(1, "interaction", interaction),
+        log("user_prompt", 1, {"prompt": text, "event.sequence": sequence}),
+        span(2, "tool", opened, parent=1),
+        span(3, "tool.execution", opened, parent=2),
+        span(4, "llm_request", {"agent_id": agent, "output_tokens": 1}, parent=3),
+        log("subagent_completed", 3, ended),
+    ]
+    arriving = tuple(each for index, each in enumerate(items) if index not in left_out)
+    return Sent(PROMPT_RUNS[turn], arriving)
+
+
+@st.composite
+def _prompted(draw: st.DrawFn) -> Sent:
+    """Return items of a prompt of Claude Code, mostly without content."""
+    turn = draw(st.integers(0, len(PROMPT_RUNS) - 1))
+    left_out: list[set[int]] = [set()] * 8 + [{0}, {1}, {4}, {5}, {2, 3}, {0, 1, 5}]
+    return prompt_of_claude_code(
+        turn,
+        sequence=2 * turn + draw(st.integers(0, 3)),
+        end_sequence=2 * turn + draw(st.integers(1, 4)),
+        session=draw(st.sampled_from("a" * 12 + "b")),
+        begin=draw(st.sampled_from([None] * 6 + [5])),
+        number=draw(st.sampled_from([None] * 8 + [1])),
+        text=draw(st.sampled_from(["<REDACTED>"] * 12 + [*PROMPTS])),
+        key=draw(keys) or "m",
+        agent=draw(st.sampled_from(["agent-1", "agent-2"])),
+        is_async=draw(st.sampled_from([True] * 4 + [False])),
+        left_out=frozenset(draw(st.sampled_from(left_out))),
+    )
+
+
+CLAUDE_SPANS = "com.anthropic.claude_code.tracing"
+CLAUDE_EVENTS = "com.anthropic.claude_code.events"
+PROMPTS = (
+    "What time is it?",
+    "<task-notification><tool-use-id>k</tool-use-id></task-notification>",
+    "<task-notification><task-id>agent-1</task-id></task-notification>",
+)
+
 written = st.builds(Written, st.lists(_event(), min_size=1, max_size=4).map(tuple))
 
+visited = st.builds(Visited, st.integers(0, 2), st.sampled_from([False, False, True]))
+deleted = st.builds(Deleted, run_numbers)
+reaped = st.builds(Reaped, st.booleans())
+
+
+def _often(weights: dict[st.SearchStrategy[Any], int]) -> st.SearchStrategy[Any]:
+    # `one_of` ignores a strategy that it has already.
+    repeated = [each for each, times in weights.items() for _ in range(times)]
+    return st.integers(0, len(repeated) - 1).flatmap(repeated.__getitem__)
+
+
 histories: st.SearchStrategy[list[Change]] = st.lists(
-    st.one_of(
-        *[written] * 4,
-        *[_sent()] * 2,
-        *[st.builds(Visited, st.integers(0, 2), st.sampled_from([False, False, True]))] * 3,
-        st.builds(Deleted, run_numbers),
-        st.builds(Reaped, st.booleans()),
-    ),
+    _often({written: 4, _sent(): 2, _prompted(): 1, visited: 3, deleted: 1, reaped: 1}),
     min_size=4,
     max_size=16,
 )
+
+histories_of_prompts: st.SearchStrategy[list[Change]] = st.lists(
+    _often({_prompted(): 12, visited: 5, st.builds(Deleted, st.sampled_from(PROMPT_RUNS)): 1}),
+    min_size=8,
+    max_size=16,
+)
+"""Few other changes, so that many prompts follow each other."""
+
+
+def _log(trace_id: str, log: str, at: int, span_id: int, attributes: dict[str, Any]) -> Any:
+    second, _ = _since_origin(at, None)
+    made = made_log(f"claude_code.{log}", trace_id=trace_id, span_id=span_id)
+    made.time_unix_nano = round((second + 1_700_000_001) * 10**9)
+    return ParseDict({"attributes": pairs(attributes)}, made)
 
 
 class Killed(BaseException):
@@ -207,8 +311,11 @@ class WorkHistory:
                 await self.writer.write(change.events)
             case Sent():
                 trace = run_id(change.run).hex
-                spans = spans_from(*({**span, "traceId": trace} for span in change.spans))
-                await self.writer.write_spans(traces_of(spans))
+                spans = [each for each in change.spans if "log" not in each]
+                logs = [_log(trace, **each) for each in change.spans if "log" in each]
+                sent = traces_of(spans_from(*({**each, "traceId": trace} for each in spans)))
+                records = logs_as_traces(*logs, scope=CLAUDE_EVENTS)
+                await self.writer.write_spans([*sent, *records])
                 await project_in(self.pool)
             case Deleted():
                 with suppress(RecordNotFound):
@@ -266,8 +373,16 @@ class WorkHistory:
         runs, statuses = [], {}
         for run, status, began, ended, *fields in await rows(self.pool, _RUNS, project_id):
             end = last.get(run) if status == ABANDONED else ended
-            lists = [each or () for each in fields[-4:]]
-            values: tuple[Any, ...] = (run, began, end, *fields[:-4], *lists, calls[run])
+            lists = [each or () for each in fields[-6:-2]]
+            values: tuple[Any, ...] = (
+                run,
+                began,
+                end,
+                *fields[:-6],
+                *lists,
+                *fields[-2:],
+                calls[run],
+            )
             runs.append(LinkableRun(*values))
             statuses[run] = status
         links = link_runs(runs)
@@ -296,11 +411,11 @@ _CANDIDATES = f"""SELECT root_plan_id, continued_run_id, tool_call_id, is_link, 
     FROM run_link {_OF} ORDER BY root_plan_id, number"""
 _LINKS = f"""SELECT root_plan_id, continues_run_id, head_id, is_inside, whole_status
     FROM run {_OF} AND deleted_at IS NULL"""
-_CALLS = f"""SELECT root_plan_id, tool_call_id, provider_call_id, started_at, finished_at
-    FROM act_tool_info {_OF}"""
+_CALLS = f"""SELECT root_plan_id, tool_call_id, provider_call_id, started_at, finished_at,
+    agent_key, agent_end_sequence FROM act_tool_info {_OF}"""
 _RUNS = f"""SELECT root_plan_id, {shown_status("run")}, {START}, finished_at, session_id,
-    is_agent_work AND NOT is_bare, is_bare, follows_calls, follows_runs, follows_keys, work_keys
-    FROM run {_OF} AND deleted_at IS NULL"""
+    is_agent_work AND NOT is_bare, is_bare, follows_calls, follows_runs, follows_keys, work_keys,
+    prompt_sequence, prompt_number FROM run {_OF} AND deleted_at IS NULL"""
 _LAST = f"""SELECT root_plan_id, max(greatest(started_at, finished_at)) FROM ({
     " UNION ALL ".join(
         f"SELECT project_id, root_plan_id, started_at, finished_at FROM {TABLES[kind]}"

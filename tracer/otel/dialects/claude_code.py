@@ -96,7 +96,8 @@ def _interaction(name: str | None, conversation: str | None, attributes: Attribu
         conversation=conversation,
         request=prompt,
         title=prompt,
-        sequence=count(attributes.get("event.sequence")),
+        # A prompt of known text states itself what it follows.
+        sequence=count(attributes.get("event.sequence")) if prompt is None else None,
         number=count(attributes.get("interaction.sequence")),
     )
     if prompt is None:

@@ -43,7 +43,10 @@ SELECT coalesce(sum(size), 0)::bigint, coalesce(extract(epoch FROM statement_tim
     - min(greatest(due_at, since)) FILTER (WHERE spans > 0)), 0)::float8
 FROM pending_run WHERE due_at < 'infinity'"""
 
-_TO_LINK = "SELECT count(*) FROM run WHERE NOT is_linked"
+_TO_LINK = """
+SELECT count(*), coalesce(extract(epoch FROM statement_timestamp()
+    - min(changed_at) FILTER (WHERE revision > abs(linked_revision))), 0)::float8
+FROM run WHERE NOT is_linked"""
 
 _DELETE_EXPIRED_SIGN_INS = "DELETE FROM sign_in WHERE expires_at <= now()"
 
@@ -59,7 +62,9 @@ class BacklogFigures:
     lag: float = 0.0
     """For how many seconds the oldest run with new spans has been due."""
     to_link: int = 0
-    """How many runs have changed since their links to other runs were derived."""
+    """The number of runs whose links to other runs are not up to date."""
+    link_lag: float = 0.0
+    """How many seconds ago the first of these changed."""
 
 
 class Backlog(PeriodicJob):
@@ -90,8 +95,8 @@ class Backlog(PeriodicJob):
         with store_errors():
             async with pooled_connection(self._pool) as connection:
                 [(size, lag)] = await (await connection.execute(_BACKLOG.encode())).fetchall()
-                [(to_link,)] = await (await connection.execute(_TO_LINK)).fetchall()
-        self.figures = BacklogFigures(size, lag, to_link)
+                [to_link] = await (await connection.execute(_TO_LINK)).fetchall()
+        self.figures = BacklogFigures(size, lag, *to_link)
         self._log_lateness()
 
     async def count_projectors(self) -> int:

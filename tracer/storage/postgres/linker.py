@@ -61,8 +61,8 @@ _OF_SESSIONS = "session_id::name = ANY($2::text[]::name[]) AND session_id = ANY(
 READ_RUNS = f"""
 SELECT root_plan_id, {START}, finished_at, {shown_status("run")}, session_id,
     is_agent_work AND NOT is_bare, is_bare, follows_calls, follows_runs, follows_keys, work_keys,
-    coalesce(head_id, root_plan_id), continues_run_id, is_inside, whole_status, revision,
-    linked_revision, deleted_at IS NOT NULL
+    prompt_sequence, prompt_number, linked_session_id, coalesce(head_id, root_plan_id),
+    continues_run_id, is_inside, whole_status, revision, linked_revision, deleted_at IS NOT NULL
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
 
 READ_PARTS = f"""
@@ -80,9 +80,18 @@ SELECT continued_run_id, root_plan_id FROM run_link
 WHERE project_id = $1 AND continued_run_id = ANY($2::uuid[])"""
 """Find the runs that have one of the runs $2 as a candidate."""
 
-FIND_WAITING = """
-SELECT DISTINCT tool_call_id FROM run_link WHERE project_id = $1 AND continued_run_id IS NULL"""
-"""Find the claimed calls that no run had."""
+ARE_WAITING = """
+SELECT EXISTS (SELECT FROM run_link WHERE project_id = $1 AND continued_run_id IS NULL)"""
+"""Return whether any run claims a call that no run had."""
+
+READ_CHANGED_CALLS = f"""
+SELECT call.tool_call_id FROM run
+JOIN act_tool_info AS call ON call.project_id = run.project_id
+    AND call.root_plan_id = run.root_plan_id AND call.{ALWAYS}
+    AND call.revision >= abs(run.linked_revision)
+WHERE run.project_id = $1 AND run.root_plan_id = ANY($2::uuid[])
+    AND call.project_id = $1 AND call.root_plan_id = ANY($2::uuid[])"""
+"""Read the calls of the runs $2 that have changed since the runs were visited."""
 
 FIND_CLAIMING = """
 SELECT tool_call_id, root_plan_id FROM run_link
@@ -92,9 +101,10 @@ WHERE project_id = $1 AND tool_call_id = ANY($2::uuid[])"""
 FIND_CLAIMANTS = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = $1 AND {_OF_SESSIONS} AND {RUN_NOT_DELETED} AND {HAS_SESSION_CLAIMS}
-    AND ({START} >= $3 OR follows_keys && $4::text[] OR work_keys && $4::text[])"""
+    AND ({START} >= $3 OR follows_keys && $4::text[] OR work_keys && $4::text[]
+        OR prompt_sequence IS NOT NULL)"""
 """Find the runs of the sessions $2 that may continue another run of their session, and that started
-at $3 or later, or share one of the keys $4."""
+at $3 or later, share one of the keys $4, or have a prompt of unknown text."""
 
 FIND_AGENTS = f"""
 SELECT root_plan_id FROM run
@@ -103,8 +113,12 @@ WHERE project_id = $1 AND {_OF_SESSIONS} AND {RUN_NOT_DELETED}
     AND {START} <= $4 AND (finished_at IS NULL OR finished_at >= $3)"""
 """Find the runs of the sessions $2 that have an agent, and that overlap the time from $3 to $4."""
 
-_CALL = (
-    "call.root_plan_id, call.tool_call_id, call.provider_call_id, call.started_at, call.finished_at"
+_CALL = """call.root_plan_id, call.tool_call_id, call.provider_call_id, call.started_at,
+    call.finished_at, call.agent_key, call.agent_end_sequence"""
+
+_HAS_KEY = " OR ".join(
+    f"(call.{key}::name = ANY($3::text[]::name[]) AND call.{key} = ANY($3::text[]))"
+    for key in ("provider_call_id", "agent_key")
 )
 
 READ_CALLS = f"""
@@ -114,17 +128,22 @@ WHERE call.project_id = $1 AND call.tool_call_id = ANY($2::uuid[])"""
 READ_KEYED_CALLS = f"""
 SELECT {_CALL} FROM act_tool_info AS call
 JOIN run ON run.project_id = call.project_id AND run.root_plan_id = call.root_plan_id
-WHERE call.project_id = $1 AND call.provider_call_id::name = ANY($3::text[]::name[])
-    AND call.provider_call_id = ANY($3::text[])
+WHERE call.project_id = $1 AND ({_HAS_KEY})
     AND run.session_id::name = ANY($2::text[]::name[]) AND run.session_id = ANY($2::text[])
     AND run.deleted_at IS NULL"""
-"""Read the calls of the sessions $2 that have one of the provider call ids $3."""
+"""Read the calls of the sessions $2 that have, or whose agents have, one of the keys $3."""
 
 READ_CALLS_OF_RUNS = f"""
 SELECT {_CALL} FROM act_tool_info AS call
 WHERE call.project_id = $1 AND call.root_plan_id = ANY($2::uuid[]) AND call.{ALWAYS}
-    AND (call.provider_call_id = ANY($3::text[]) OR call.tool_call_id = ANY($4::uuid[]))"""
-"""Read the calls of the runs $2 that have one of the keys $3 or ids $4."""
+    AND (call.provider_call_id = ANY($3::text[]) OR call.agent_key = ANY($3::text[]))"""
+"""Read the calls of the runs $2 that have, or whose agents have, one of the keys $3."""
+
+READ_ENDED_AGENTS = f"""
+SELECT {_CALL} FROM act_tool_info AS call
+WHERE call.project_id = $1 AND call.root_plan_id = ANY($2::uuid[])
+    AND call.agent_end_sequence IS NOT NULL"""
+"""Read the calls of the runs $2 that set an agent to work which has ended in the background."""
 
 READ_LAST_MOMENTS = f"""
 SELECT root_plan_id, max(moment) FROM (
@@ -155,6 +174,7 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND linked_revision > 0
 
 WRITE = """
 UPDATE run SET continues_run_id = incoming.continues_run_id, head_id = incoming.head_id,
+    linked_session_id = incoming.session_id,
     is_inside = incoming.is_inside, whole_status = incoming.whole_status,
     revision = run.revision + incoming.growth,
     changed_at = statement_timestamp(),
@@ -162,9 +182,9 @@ UPDATE run SET continues_run_id = incoming.continues_run_id, head_id = incoming.
     parts_revision = CASE WHEN incoming.has_changed_parts THEN run.revision + incoming.growth
         ELSE run.parts_revision END
 FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::boolean[], $6::text[], $7::bigint[],
-        $8::bigint[], $9::boolean[], $10::boolean[])
+        $8::bigint[], $9::boolean[], $10::boolean[], $11::text[])
     AS incoming (root_plan_id, continues_run_id, head_id, is_inside, whole_status, growth,
-        linked_revision, is_deleted, has_changed_parts)
+        linked_revision, is_deleted, has_changed_parts, session_id)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[]) AND (run.deleted_at IS NOT NULL) = incoming.is_deleted
 RETURNING run.root_plan_id"""
@@ -189,6 +209,8 @@ class _Stored:
 
     run: LinkableRun
     status: str
+    linked_session_id: str | None
+    """Its session when it was visited last."""
     head_id: UUID
     """Its own id if it continues nothing."""
     continues_run_id: UUID | None
@@ -206,6 +228,11 @@ class _Stored:
     def is_new(self) -> bool:
         """Whether it changed since the last visit. Otherwise it was only marked."""
         return self.revision > abs(self.linked_revision)
+
+    @property
+    def sessions(self) -> set[str]:
+        """Its session, now and when it was visited last."""
+        return {each for each in (self.run.session_id, self.linked_session_id) if each is not None}
 
 
 class Linker:
@@ -350,10 +377,10 @@ class _Visit:
 
     def _read_claimants(self) -> list[LinkableRun]:
         """Return the runs that may continue another run of the sessions of the visited runs."""
-        of_sessions = [each.run for each in self._visited if each.run.session_id is not None]
+        of_sessions = [each.run for each in self._visited if each.sessions]
         if not of_sessions:
             return []
-        sessions = sorted({run.session_id or "" for run in of_sessions})
+        sessions = sorted({session for each in self._visited for session in each.sessions})
         first = min(run.started_at for run in of_sessions)
         keys = sorted({key for run in of_sessions for key in (*run.follows_keys, *run.work_keys)})
         found = [run_id for (run_id,) in self._read(FIND_CLAIMANTS, sessions, first, keys)]
@@ -373,6 +400,10 @@ class _Visit:
         if keys := sorted({key for run in of_sessions for key in run.follows_keys}):
             sessions = sorted({run.session_id or "" for run in of_sessions if run.follows_keys})
             others |= self._add_calls(self._read(READ_KEYED_CALLS, sessions, keys))
+        if any(run.prompt_sequence is not None for run in of_sessions):
+            prompts = [run for run in (*runs, *claimants) if run.prompt_sequence is not None]
+            ids = sorted({run.root_plan_id for run in prompts})
+            others |= self._add_calls(self._read(READ_ENDED_AGENTS, ids))
         if bare := [run for run in of_sessions if run.is_bare]:
             sessions = sorted({run.session_id or "" for run in bare})
             first, last = (choose(run.started_at for run in bare) for choose in (min, max))
@@ -382,8 +413,8 @@ class _Visit:
     def _add_calls(self, rows: Iterable[tuple[Any, ...]]) -> set[UUID]:
         """Remember calls, and return their runs."""
         runs = set()
-        for run_id, call_id, key, started_at, ended_at in rows:
-            self._calls[run_id][call_id] = LinkableCall(call_id, key, started_at, ended_at)
+        for run_id, call_id, *fields in rows:
+            self._calls[run_id][call_id] = LinkableCall(call_id, *fields)
             runs.add(run_id)
         return runs
 
@@ -413,8 +444,15 @@ class _Visit:
             if each.is_new or each.run_id in reheaded or links.is_inside != each.is_inside:
                 self.marked |= heads
         runs = [self._stored[run_id].run for run_id in new if not self._stored[run_id].is_deleted]
-        self._mark_claimants(runs, [c for c in claimants if c.root_plan_id not in visited])
+        others = [each for each in claimants if each.root_plan_id not in visited]
+        self._mark_claimants(runs, others)
         self._mark_waiting(runs, visited)
+        sessions = {session for run_id in new for session in self._stored[run_id].sessions}
+        self.marked |= {
+            each.root_plan_id
+            for each in others
+            if each.prompt_sequence is not None and each.session_id in sessions
+        }
 
     def _head_of(self, stored: _Stored) -> UUID:
         return self._links[stored.run_id].head_id or stored.run_id
@@ -428,11 +466,11 @@ class _Visit:
             if claimant.session_id == run.session_id and claimant.order > run.order
         ]
         keys = sorted({key for _, claimant in pairs for key in claimant.follows_keys})
-        of_run: dict[UUID, set[str]] = defaultdict(set)
+        of_run: dict[UUID, set[str | None]] = defaultdict(set)
         if keys:
             ids = sorted({run.root_plan_id for run, _ in pairs})
-            for run_id, _, key, *_ in self._read(READ_CALLS_OF_RUNS, ids, keys, []):
-                of_run[run_id].add(key)
+            for run_id, _, key, _, _, agent_key, _ in self._read(READ_CALLS_OF_RUNS, ids, keys):
+                of_run[run_id] |= {key, agent_key}
         for run, claimant in pairs:
             if (
                 {*claimant.follows_keys} & {*of_run[run.root_plan_id], *run.follows_keys}
@@ -446,10 +484,10 @@ class _Visit:
         if not runs:
             return
         calls = {call_id for run in runs for call_id in run.follows_calls}
-        if waiting := sorted(call_id for (call_id,) in self._read(FIND_WAITING) if call_id):
-            ids = [run.root_plan_id for run in runs]
-            found = self._read(READ_CALLS_OF_RUNS, ids, [], waiting)
-            calls |= {call_id for _, call_id, *_ in found}
+        [(are_waiting,)] = self._read(ARE_WAITING)
+        if are_waiting:
+            changed = self._read(READ_CHANGED_CALLS, [run.root_plan_id for run in runs])
+            calls |= {call_id for (call_id,) in changed}
         if calls:
             claiming = self._read(FIND_CLAIMING, sorted(calls))
             self.marked |= {run_id for _, run_id in claiming} - visited
@@ -527,6 +565,7 @@ class _Visit:
             -linked if stored.run_id in self.marked else linked,
             stored.is_deleted,
             has_changed_parts,
+            stored.run.session_id,
         )
 
 
@@ -542,6 +581,8 @@ def _stored(
     follows_runs: list[UUID] | None,
     follows_keys: list[str] | None,
     work_keys: list[str] | None,
+    prompt_sequence: int | None,
+    prompt_number: int | None,
     *links: Any,
 ) -> _Stored:
     run = LinkableRun(
@@ -555,5 +596,7 @@ def _stored(
         follows_runs or (),
         follows_keys or (),
         work_keys or (),
+        prompt_sequence,
+        prompt_number,
     )
     return _Stored(run, status, *links)

@@ -308,7 +308,9 @@ read.
 """
 
 
-HAS_SESSION_CLAIMS = "(follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare)"
+HAS_SESSION_CLAIMS = (
+    "(follows_keys IS NOT NULL OR work_keys IS NOT NULL OR is_bare OR prompt_sequence IS NOT NULL)"
+)
 """The run claims to continue other runs of its session."""
 
 
@@ -511,6 +513,9 @@ class RunTable(_Stored, Run, table=True):
     linked_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The revision of the run that its links (`run_link`) were derived from. Negative if a run on
     which they depend has changed since."""
+    linked_session_id: str | None = None
+    """The session of the run when its links were derived. It stays in a tombstone until the links
+    are derived again, so that the session's other runs are visited."""
     is_linked: bool = Field(
         default=False,
         sa_column=Column(
@@ -655,6 +660,12 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
         # In no order: few calls share the id, and each row has an entry.
         _by_text("act_tool_info", "provider_call_id"),
         _by_text("act_tool_info", "agent_key"),
+        Index(
+            "act_tool_info_with_ended_agent",
+            "project_id",
+            "root_plan_id",
+            postgresql_where=text("agent_end_sequence IS NOT NULL"),
+        ),
     )
 
     tool_call_id: UUID = Field(primary_key=True)

@@ -121,7 +121,7 @@ COMMENT ON COLUMN trace.runs.deployment_environment IS 'The environment of the s
 COMMENT ON COLUMN trace.runs.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
 COMMENT ON COLUMN trace.runs.unread_spans IS 'The number of spans with token counts that no rule could read. Their costs are unknown.';
 COMMENT ON COLUMN trace.runs.unread_scopes IS 'The instrumentation scopes of these spans, sorted; at most ten.';
-COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session.';
+COMMENT ON COLUMN trace.runs.prompt_sequence IS 'The emitter''s number of the event that started the run, among the events of its session; null if the text of the run''s prompt is known.';
 COMMENT ON COLUMN trace.runs.prompt_number IS 'The emitter''s number of the run''s prompt, among the prompts of its session and process.';
 COMMENT ON COLUMN trace.runs.follows_calls IS 'The tool calls of other runs whose work the run continues, sorted.';
 COMMENT ON COLUMN trace.runs.follows_runs IS 'The runs whose work the run continues, sorted.';

@@ -2650,7 +2650,8 @@ export interface components {
             wholeStatus: string | null;
             /**
              * Promptsequence
-             * @description The emitter's number of the event that started the run, among the events of its session.
+             * @description The emitter's number of the event that started the run, among the events of its session; null
+             *     if the text of the run's prompt is known.
              */
             promptSequence: number | null;
             /**
@@ -2994,7 +2995,8 @@ export interface components {
             wholeStatus: string | null;
             /**
              * Promptsequence
-             * @description The emitter's number of the event that started the run, among the events of its session.
+             * @description The emitter's number of the event that started the run, among the events of its session; null
+             *     if the text of the run's prompt is known.
              */
             promptSequence: number | null;
             /**
@@ -3336,7 +3338,8 @@ export interface components {
             wholeStatus: string | null;
             /**
              * Promptsequence
-             * @description The emitter's number of the event that started the run, among the events of its session.
+             * @description The emitter's number of the event that started the run, among the events of its session; null
+             *     if the text of the run's prompt is known.
              */
             promptSequence: number | null;
             /**
