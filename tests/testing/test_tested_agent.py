@@ -64,15 +64,21 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_example_passes_on_two_days(project: Path) -> None:
-    for arguments in ([], ["-n", "2"]):
-        code, output = run_pytest(project, *arguments)
+    code, output = run_pytest(project, "-n", "2")
 
-        assert code == 0, output
-        assert "2 passed" in output
+    assert code == 0, output
+    assert "2 passed" in output
     assert not (project / "home").exists()  # no spool
 
 
-@pytest.mark.parametrize("change", CHANGES)
+QUICK = "another argument"
+"""`test_trajectory.py` has the other differences, without a session of pytest."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(each, marks=() if each == QUICK else pytest.mark.thorough) for each in CHANGES],
+)
 def test_changed_agent_fails_with_the_message_of_the_page(project: Path, change: str) -> None:
     file, old, new, difference = CHANGES[change]
     text = (project / file).read_text()
