@@ -86,6 +86,18 @@ test("the run's own figures are asked for again after changes, not after each", 
   expect(asked).toEqual(['/api/runs/root', '/api/plans/root/tree', '/api/runs/root'])
 })
 
+test('figures that are older than the tree are asked for again', async () => {
+  const tree = { ...withParents(nested()), revision: 2 }
+  server = serving(1, tree)
+  const { run } = await open()
+  stream().accept()
+  server = serving(2, tree)
+  await vi.advanceTimersByTimeAsync(600)
+
+  expect(run.value?.revision).toBe(2)
+  expect(asked).toEqual(['/api/runs/root', '/api/plans/root/tree', '/api/runs/root'])
+})
+
 test('whoever is too far behind reads the tree anew and stays connected', async () => {
   server = serving(1)
   const { forest } = await open()

@@ -121,6 +121,8 @@ export function useRun(rootPlanId: string) {
     failures = 0
     answeredAt.value = Date.now()
     stream.serverAnswers(true)
+    // Its figures are older than the tree that was read with it, or than the stream's last change.
+    if (answer.value.revision < revision && !figures.isPending.value) figures.start()
     if (answer.value.revision <= revision) behindSince = null
     else if (!isComing()) return 0
     if (behindSince !== null) return GRACE
