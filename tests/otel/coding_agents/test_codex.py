@@ -170,6 +170,7 @@ def test_captured_run_has_the_expected_agents_calls_and_tokens(name: str) -> Non
     ) == sorted(agent["opened_by"]["arguments"]["message"] for agent in truth["sub_agents"])
     assert len(plans) == 1 + len(truth["sub_agents"])
     assert not any(plan["inferred"] for plan in plans)
+    assert run.whole_run["unread_spans"] == 0
 
 
 @pytest.mark.parametrize("name", ["codex-parallel-subagents", "codex-parallel-subagents-v2"])

@@ -283,7 +283,8 @@ class _Reader:
                     self._open.append(span)
                 elif model.end:  # the tool calls that it chose run longer
                     ends[model] = max(ends.get(model, 0), span.end)
-                yield self._of_part(span, span.span_id, start=span.start, end=span.end)
+                part = span if model is None else None
+                yield self._of_part(span, start=span.start, end=span.end, part=part)
         for model, end in ends.items():
             model.end = end or model.end
         if len(self._open) > _MOST_OPEN:
@@ -291,9 +292,10 @@ class _Reader:
         for span in self._spans:
             if counts := _counts(span.attributes, 0):
                 model, _ = self._climb(span.span_id)
-                part = span if model is not None else self._answer_of(span)
-                if part is not None:
-                    yield self._of_part(part, part.span_id, fields=counts)
+                if model is not None:
+                    yield self._of_part(span, fields=counts)
+                elif (answer := self._answer_of(span)) is not None:
+                    yield self._of_part(answer, fields=counts, part=span)
 
     def _answer_of(self, span: SlimSpan) -> SlimSpan | None:
         """Return the only answer whose tokens a span counts, if no id leads to the model call."""
@@ -304,9 +306,8 @@ class _Reader:
         ]
         return fitting[0] if len(fitting) == 1 else None
 
-    def _of_part(self, part: SlimSpan | LogRecord, span_id: bytes, **more: Any) -> Sign:
-        agent = self._agent(part)
-        return Sign(Role.MODEL, self._model(span_id), agent=agent, **more)
+    def _of_part(self, span: SlimSpan, **more: Any) -> Sign:
+        return Sign(Role.MODEL, self._model(span.span_id), agent=self._agent(span), **more)
 
     def _of_requests(self) -> Iterator[Sign]:
         """Return the models and failures of requests to the provider, sorted by time.
