@@ -1,4 +1,4 @@
-"""Trajectories: what matches, what differs, and what an update writes."""
+"""Trajectories: matches, differences, and updates of files."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class RecordedRun(Run):
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a test recorded."""
+    """The runs of a test."""
 
     folder: Path
     updates: bool
@@ -146,7 +146,7 @@ def flush() -> None:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Recorded:
-    """Record everything in the test, and return what was recorded."""
+    """Record everything in the test, and return the recording."""
     flush()
     process_memory.clear()
     return Recorded(request.path.parent, request.config.getoption(OPTION, default=False))

@@ -79,7 +79,7 @@ class Limits(_Part):
 
 
 class Trajectory(_Part):
-    """What an agent must do."""
+    """The calls and the outcome of an agent."""
 
     agent: str | None = None
     """The name of the agent."""
@@ -213,13 +213,13 @@ class Comparison:
     sentences: list[str] = field(default_factory=list)
     """One for each difference."""
     notes: dict[str, list[str]] = field(default_factory=dict)
-    """What differs, by the id of the record."""
+    """The phrases for the differences of each record, by its id."""
     added: set[str] = field(default_factory=set)
     """The ids of calls and plans that the trajectory does not list."""
     missing: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     """Items that did not happen, by the id of a plan and the number of the round, from 0."""
     expected: dict[str, ExpectedCall] = field(default_factory=dict)
-    """What each call, or plan of a hand-off, was compared with, by id."""
+    """The expected item that each call, or plan of a hand-off, was compared with, by id."""
 
     def note(self, record_id: str, where: str, phrase: str) -> None:
         """Add a difference of a record."""
