@@ -52,7 +52,8 @@ def main(
         int, typer.Option(min=1_000, help="How many tool calls the part `growth` makes.")
     ] = 5_000_000,
     before: Annotated[
-        str | None, typer.Option(help="A commit whose server the part `ingest` measures, too.")
+        str | None,
+        typer.Option(help="A commit that `ingest` and `projection` measure, too."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Which traces.")] = 1,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,

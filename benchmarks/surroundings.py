@@ -116,15 +116,25 @@ class Bench:
         Raises:
             subprocess.CalledProcessError: The commit does not exist.
         """
+        with (
+            self.checkout_before() as checkout,
+            fresh_database(self.postgres) as url,
+            self.server(url, checkout) as server,
+        ):
+            yield server, url
+
+    @contextmanager
+    def checkout_before(self) -> Iterator[Path]:
+        """Check the commit `before` out into a Git worktree, and give its folder.
+
+        Raises:
+            subprocess.CalledProcessError: The commit does not exist.
+        """
         assert self.before is not None
         checkout = Path(tempfile.mkdtemp(prefix="before-", dir=self.folder))
         _git("worktree", "add", "--detach", str(checkout), self.before)
         try:
-            with (
-                fresh_database(self.postgres) as url,
-                self.server(url, checkout) as server,
-            ):
-                yield server, url
+            yield checkout
         finally:
             _git("worktree", "remove", "--force", str(checkout))
 

@@ -204,11 +204,14 @@ def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return the value of the first named attribute that is not empty, converted by `text`."""
-    return text(first(attributes, names))
+    value = first(attributes, names)
+    return text(value) if value is not None else None
 
 
 def count(value: Any) -> int | None:
     """Return a token count from an integer, a float or text; None if the value is no count."""
+    if value is None:
+        return None
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 19 else None
     if isinstance(value, float):

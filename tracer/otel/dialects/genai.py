@@ -337,7 +337,9 @@ def assumed_role(attributes: Mapping[str, Any]) -> Role | None:
     token counts is a model call, and a span with an agent's name is an agent. The run's other spans
     may contradict: see `forest`.
     """
-    if first(attributes, ("gen_ai.tool.name", "gen_ai.tool.call.id")) is not None:
+    if _ASSUMING.isdisjoint(attributes):
+        return None
+    if first(attributes, _TOOL_NAMES) is not None:
         return Role.TOOL
     model = first(attributes, (*MODELS, *REQUESTED_MODELS))
     tokens = count(first(attributes, INPUT_TOKENS)), count(first(attributes, OUTPUT_TOKENS))
@@ -345,6 +347,10 @@ def assumed_role(attributes: Mapping[str, Any]) -> Role | None:
         return Role.MODEL
     agent = first(attributes, ("gen_ai.agent.name",))
     return Role.AGENT if agent is not None else None
+
+
+_TOOL_NAMES = ("gen_ai.tool.name", "gen_ai.tool.call.id")
+_ASSUMING = frozenset((*_TOOL_NAMES, *MODELS, *REQUESTED_MODELS, "gen_ai.agent.name"))
 
 
 def _in_snake_case(operation: str) -> str:

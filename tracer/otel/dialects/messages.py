@@ -73,7 +73,10 @@ class ParsedMessage(NamedTuple):
 
 def read_messages(value: Any) -> list[ParsedMessage]:
     """Return the messages that an attribute contains, in order. Plain text is one message."""
-    return [*_messages(value)]
+    try:
+        return [*map(_parse_typed, _decode_typed(value))]
+    except _NOT_TYPED:
+        return [*map(_parse_message, _listed_messages(value))]
 
 
 def first_request(value: Any) -> str | None:
@@ -81,18 +84,25 @@ def first_request(value: Any) -> str | None:
 
     A message without a role counts as a user message.
     """
-    for message in _messages(value):
-        if message.text and message.role in ("user", None):
-            return message.text
-    return None
+    try:
+        return _first_request(map(_parse_typed, _decode_typed(value)))
+    except _NOT_TYPED:
+        return _first_request(map(_parse_message, _listed_messages(value)))
 
 
-def _messages(value: Any) -> Iterable[ParsedMessage]:
-    messages = _typed_messages(value)
-    return messages if messages is not None else map(_parse_message, _listed_messages(value))
+def _first_request(messages: Iterable[ParsedMessage]) -> str | None:
+    requests = (each.text for each in messages if each.text and each.role in ("user", None))
+    return next(requests, None)
 
 
 # --- OpenTelemetry's messages --------------------------------------------------------------------
+#
+# GenAI messages that contain only texts and tool calls are parsed with a typed decoder. The result
+# is the same as that of `_parse_message`, in a fifth of the time.
+
+_NOT_TYPED = (DecodeError, TypeError, ValueError, RecursionError)
+"""The exceptions for input of another form, or with values that `orjson` cannot write exactly.
+Examples are integers of more than 64 bits and deeply nested arguments."""
 
 
 class _TextPart(Struct, tag_field="type", tag="text", forbid_unknown_fields=True, gc=False):
@@ -112,23 +122,6 @@ class _TypedMessage(Struct, forbid_unknown_fields=True):
 
 
 _decode_typed = Decoder(list[_TypedMessage]).decode
-
-
-def _typed_messages(value: Any) -> list[ParsedMessage] | None:
-    """Parse GenAI messages that contain only texts and tool calls, with a typed decoder.
-
-    The result is the same as that of `_parse_message`, in a fifth of the time.
-
-    Returns:
-        The messages; None if the input has another form, or values that `orjson` cannot write
-        exactly. Examples are integers of more than 64 bits and deeply nested arguments.
-    """
-    if not isinstance(value, str) or value[:1] != "[":
-        return None
-    try:
-        return [_parse_typed(message) for message in _decode_typed(value)]
-    except (DecodeError, TypeError, ValueError, RecursionError):
-        return None
 
 
 def _parse_typed(message: _TypedMessage) -> ParsedMessage:

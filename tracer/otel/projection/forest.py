@@ -76,7 +76,7 @@ class Resources:
     """The resources of a run's spans and log records, decoded on demand."""
 
     def __init__(self, versions: Mapping[bytes, _Version], logs: Iterable[LogRecord]) -> None:
-        """Store the versions of the spans, in any order, and the log records, sorted."""
+        """Store the versions of the spans, the earliest first, and the log records, sorted."""
         self._versions = versions
         self._logs = logs
 
@@ -94,9 +94,7 @@ class Resources:
         if root is not None:
             yield attributes_of(root.resource_spans.resource.attributes)
         # Spans of one request share their resource.
-        shared = {
-            id(each.resource_spans): each.resource_spans for each in sorted(self._versions.values())
-        }
+        shared = {id(each.resource_spans): each.resource_spans for each in self._versions.values()}
         for resource_spans in shared.values():
             yield attributes_of(resource_spans.resource.attributes)
         for record in self._logs:
@@ -210,7 +208,8 @@ def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> Ru
         may_hold_masks = may_hold_masks or _MASK in message
         others += [record for record in logs_of([message]) if not any(record.trace_id)]
     logs = merge_logs([*logs, *others]) if others else logs
-    versions = {version.span_id: _slim(version) for version in sorted(newest.values())}
+    newest = {version.span_id: version for version in sorted(newest.values())}
+    versions = {span_id: _slim(version) for span_id, version in newest.items()}
     for record in logs:
         event = genai.event_of(record)
         if event is not None and record.span_id in versions:
