@@ -77,7 +77,10 @@ class Erasure:
     left: int = 0
     """Rows of these runs that remain in any table. This is 0, unless the deletion is incomplete."""
     unprojected: list[UUID] = field(default_factory=list)
-    """Runs of the project whose spans could not be projected. Their subject is unknown."""
+    """Runs of the project whose spans could not be projected, or whose links are unknown. They may
+    belong to the subject."""
+    parts_of_others: list[UUID] = field(default_factory=list)
+    """Runs of other subjects that continue deleted runs, or were continued by them. They remain."""
 
     def __add__(self, other: Erasure) -> Erasure:
         return Erasure(
@@ -86,6 +89,7 @@ class Erasure:
             self.spans + other.spans,
             self.left + other.left,
             self.unprojected + other.unprojected,
+            self.parts_of_others + other.parts_of_others,
         )
 
 
@@ -150,9 +154,11 @@ class TraceWriter(Protocol):
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete all runs of a subject and the states of their sessions.
 
-        Pending spans are projected first. A run is not deleted if its subject is unknown. This is
-        the case if its spans cannot be projected, or if its root plan has not arrived. The result
-        lists the runs whose spans cannot be projected. Repeat the call later to delete such runs.
+        Pending spans are projected first, and runs are linked to those that they continue. Runs
+        without a subject that continue a run of the subject are deleted, too. Other runs are not
+        deleted if their subject is unknown. This is the case if the spans cannot be projected, or
+        if the root plan has not arrived. The result lists the runs whose spans cannot be projected.
+        Repeat the call later to delete such runs.
 
         Raises:
             StoreUnavailable: The store did not answer. Some runs may be deleted. Repeat the call to
@@ -358,6 +364,8 @@ class WholeRun:
     """How the run arrived: as `events`, or as `spans` from which the records were projected."""
     records: Mapping[Kind, Sequence[AnyRecord]]
     """All records below the run, complete, by kind, ordered by id."""
+    later_parts: Sequence[UUID] = ()
+    """The runs that continue the run, if it is the first one of a piece of work."""
 
 
 @dataclass(frozen=True)

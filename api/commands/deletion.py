@@ -193,12 +193,20 @@ def _print_foreseen(runs: list[UUID], unprojected: list[UUID], as_json: bool) ->
 
 def _print_erasure(done: Erasure, as_json: bool) -> None:
     if as_json:
-        typer.echo(orjson.dumps(asdict(done)).decode())
+        named = asdict(done)
+        named["partsOfOthers"] = named.pop("parts_of_others")
+        typer.echo(orjson.dumps(named).decode())
     else:
         console.print(
             f"{_deleted(done.runs, done.records, done.spans)}"
             f" {counted(done.left, 'row')} of them remain in the database."
         )
+        if done.parts_of_others:
+            console.print(
+                "These runs of other users are parts of the same work, and remain:"
+                f" {', '.join(map(str, done.parts_of_others))}.",
+                markup=False,
+            )
         _print_unprojected(done.unprojected)
     if done.left or done.unprojected:
         raise typer.Exit(1)
@@ -207,7 +215,7 @@ def _print_erasure(done: Erasure, as_json: bool) -> None:
 def _print_unprojected(runs: list[UUID]) -> None:
     if runs:
         console.print(
-            "The spans of these runs could not be projected, so their user is unknown:"
+            "The spans of these runs could not be projected or linked, so their user is unknown:"
             f" {', '.join(map(str, runs))}. Run `tracer reproject RUN …` and"
             " erase the user again, or delete a run with `tracer erase --run RUN`.",
             markup=False,

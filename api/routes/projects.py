@@ -69,7 +69,12 @@ class ErasureSchema(ClosedSchema):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"runs": 3, "records": 57, "spans": 0, "left": 0, "unprojected": []}]
+            "examples": [
+                {
+                    **{"runs": 3, "records": 57, "spans": 0, "left": 0},
+                    **{"unprojected": [], "partsOfOthers": []},
+                }
+            ]
         }
     )
 
@@ -81,8 +86,10 @@ class ErasureSchema(ClosedSchema):
     left: int
     """The number of the subject's rows that remain in any table. It should be 0."""
     unprojected: list[UUID]
-    """Runs that may belong to the subject. Their spans could not be converted to records, so their
-    subject is unknown."""
+    """Runs that may belong to the subject. Their spans could not be converted to records, or it is
+    unknown which runs they continue."""
+    parts_of_others: list[UUID]
+    """Runs of other subjects that continue deleted runs, or were continued by them. They remain."""
 
 
 # --- Routes that read and change the settings of the caller's project.

@@ -101,6 +101,7 @@ CREATE TABLE run (
     head_id uuid,
     is_inside boolean NOT NULL DEFAULT false,
     whole_status text,
+    beginning_deleted boolean NOT NULL DEFAULT false,
     is_bare boolean NOT NULL DEFAULT false,
     parts_revision bigint NOT NULL DEFAULT 0,
     linked_revision bigint NOT NULL DEFAULT 0,

@@ -12,7 +12,7 @@ from tests.contract.stores import Store
 from tests.trees import plain
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.lineage import Payloads, build_tree
-from tracer.records import Status
+from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, Event
 from tracer.records.pages import RunPreview
 from tracer.store import RunFilter
@@ -129,6 +129,47 @@ async def test_tree_of_the_first_run_contains_the_runs_that_continue_it(store: S
     assert [plan.plan_id for plan in own.plans] == [str(first.root)]
 
 
+async def test_parts_with_many_records_are_folded_to_their_totals(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.storage.postgres.tree.MAX_PART_RECORDS", 3)
+    first, events = first_run()
+    shown, of_shown = later_run(first)
+    folded, of_folded = later_run(first, 50)
+    beyond, of_beyond = later_run(folded, 70)
+    await store.record(*events, *of_shown, *of_folded, *of_beyond)
+    await store.link()
+
+    rows = await store.reader.read_tree(first.root, Payloads.NONE)
+    tree = plain(build_tree(rows, str(first.root)))
+
+    [call] = tree["agentExecutions"][0]["toolCalls"]
+    parts = {part["planId"]: part for part in call["subPlans"]}
+    assert [*parts] == [str(each.root) for each in (shown, folded, beyond)]
+    assert "folded" not in parts[str(shown.root)]
+    for run in (folded, beyond):
+        assert parts[str(run.root)]["agentExecutions"] == []
+        assert parts[str(run.root)]["folded"]["toolCalls"] == 1
+        assert parts[str(run.root)]["cumulative"]["toolCalls"] == 1
+    assert tree["cumulative"]["toolCalls"] == 4
+    assert tree["unplaced"] == []
+
+
+async def test_parts_of_other_processes_are_marked(store: Store) -> None:
+    first, events = first_run()
+    (_, other), (_, same) = later_run(first, 20), later_run(first, 40)
+    one, another = new_id(), new_id()
+    for recorder_id, recorded in ((one, events), (another, other), (one, same)):
+        named = {"recorder_id": recorder_id}
+        await store.record(*(each.model_copy(update=named) for each in recorded))
+    await store.link()
+
+    tree = await store.reader.read_tree(first.root, Payloads.NONE)
+
+    continued = [plan.continues for plan in tree.plans if plan.continues]
+    assert [each.is_by_other_process for each in continued] == [True, False]
+
+
 async def test_change_of_a_later_run_resets_readers_of_the_first(store: Store) -> None:
     first, events = first_run()
     later, more = later_run(first)
@@ -159,7 +200,40 @@ async def test_deletion_of_the_first_run_deletes_the_others(store: Store) -> Non
             with pytest.raises(RecordNotFound):
                 await store.reader.read_run(later.root)
         else:
-            assert (await store.reader.read_run(later.root)).head_id is None
+            rest = await store.reader.read_run(later.root)
+            assert (rest.head_id, rest.beginning_deleted) == (None, True)
+
+
+async def test_runs_that_follow_a_deleted_run_stay_one_piece_of_work(store: Store) -> None:
+    first, second, third = Moments(), Moments(), Moments()
+    claim: dict[str, Any] = {"follows_runs": (first.root,)}
+    await store.record(first.plan_started(subject="p-1"))
+    await store.record(second.plan_started(20, **claim), third.plan_started(30, **claim))
+    await store.link()
+
+    await store.writer.delete_run(first.root, all_parts=False)
+    await store.link()
+
+    [run] = await items(store)
+    assert (run.root_plan_id, run.parts, run.beginning_deleted) == (second.root, 2, True)
+    assert not (await store.reader.read_run(third.root)).beginning_deleted
+
+
+async def test_erasing_a_subject_erases_later_runs_without_a_subject(store: Store) -> None:
+    first, events = first_run(subject="p-1")
+    free, more = later_run(first)
+    other, others = later_run(first, 30, subject="p-2")
+    await store.record(*events, *more, *others)
+    await store.link()
+
+    done = await store.writer.delete_subject("p-1")
+    await store.link()
+
+    assert (done.runs, done.left, done.parts_of_others) == (2, 0, [other.root])
+    [rest] = await items(store, all_parts=True)
+    assert (rest.root_plan_id, rest.beginning_deleted) == (other.root, True)
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_run(free.root)
 
 
 async def test_cancellation_of_the_first_run_reaches_open_runs_that_continue_it(

@@ -18,7 +18,7 @@ from tracer.records import ABANDONED, Status
 SAME_CALL = "the provider's id of the call"
 SAME_AGENT = "the id of the agent that the call set to work"
 IN_ORDER = "the order in which background agents ended and prompts began"
-SHARED_CLAIM = "a run that follows the same call"
+SHARED_CLAIM = "a run that follows the same call or run"
 SHARED_WORK = "a run with the same work key"
 SURROUNDING = "the only agent of the session at this time"
 """The evidence for links that were inferred."""
@@ -189,6 +189,9 @@ def _by_ids(
                 yield None, Candidate(None, call_id)
     for run_id in sorted({*run.follows_runs} - {run.root_plan_id}):
         target = next((_Target(each) for each in others if each.root_plan_id == run_id), None)
+        if target is None:
+            sharing = [each for each in earlier if run_id in each.follows_runs]
+            yield from _earliest(sharing, SHARED_CLAIM)
         is_link = target is not None and target.precedes(run)
         yield target, Candidate(run_id, None, is_link)
 

@@ -180,6 +180,8 @@ class Run(Record, Totals):
     """Whether the run began before the call or run that it continues had ended."""
     whole_status: str | None = None
     """The status of the whole piece of work, as shown; null if no other run continues the run."""
+    beginning_deleted: bool = False
+    """Whether the run that it continued was deleted, so that it is the first one of the rest."""
     prompt_sequence: Int64 | None = None
     """The emitter's number of the event that started the run, among the events of its session; null
     if the text of the run's prompt is known."""

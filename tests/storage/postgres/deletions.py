@@ -73,6 +73,21 @@ async def left_of(pool: Pool, run_ids: Collection[UUID]) -> dict[str, int]:
     return found
 
 
+async def tables_naming(pool: Pool, run_id: UUID) -> set[str]:
+    """Return the tables that contain a run's id in any column."""
+    tables = await rows(
+        pool,
+        "SELECT relname FROM pg_class WHERE relkind = 'r'"
+        " AND relnamespace = 'public'::regnamespace",
+    )
+    found = set()
+    for (table,) in tables:
+        query = f"SELECT count(*) FROM {table} AS t WHERE strpos(t::text, %s) > 0"
+        [(count,)] = await rows(pool, query, str(run_id))
+        found |= {table} if count else set()
+    return found
+
+
 @asynccontextmanager
 async def stopped_in_the_middle(
     url: str, run_id: UUID, deletion: Coroutine[Any, Any, object]

@@ -15,7 +15,14 @@ from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.otel.made_traces import make_span, spans_from
 from tests.projecting import DatabaseProjection, roll_up
-from tests.storage.postgres.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
+from tests.storage.postgres.deletions import (
+    left_of,
+    record,
+    rich_run,
+    rows,
+    stopped_in_the_middle,
+    tables_naming,
+)
 from tests.storage.postgres.stored_spans import (
     LONG_AGO,
     make_pending,
@@ -42,6 +49,33 @@ from tracer.storage.postgres.tables import TABLES
 from tracer.store import Erasure, RunFilter, ToolCallFilter
 from tracer.tools.parameters import User
 from tracer.tools.run import conversation_of
+
+
+@pytest.mark.parametrize("of_whole", [True, False])
+async def test_deleted_piece_of_work_is_named_in_no_table(pool: Pool, of_whole: bool) -> None:
+    first, events = rich_run(session_id="s")
+    last, more = rich_run(session_id="s")
+    more[0] = last.plan_started(30, session_id="s", follows_keys=("toolu_1",))
+    key = first.call_started(provider_call_id="toolu_1")
+    await record(pool, *events, key, *more)
+    projection, project = DatabaseProjection(pool.kwargs), ProjectPool(pool)
+    await projection.link()
+    async for _ in roll_up(project):
+        pass
+    assert await tables_naming(pool, first.root) >= {"run", "run_link", "run_group"}
+    deleted = {first.root, last.root} if of_whole else {first.root}
+
+    await PostgresDeletion(project).erase_run(first.root, all_parts=of_whole)
+    await projection.link()
+
+    assert set((await left_of(pool, deleted)).values()) == {0}
+    for run_id in deleted:
+        # A run without a recorder is its own one. The pruner deletes its lease.
+        assert await tables_naming(pool, run_id) - {"recorder_lease"} == {"run"}
+    query = "SELECT root_plan_id, head_id, continues_run_id, whole_status, is_inside FROM run"
+    assert {*await rows(pool, query)} == {
+        (run, None, None, None, False) for run in (first.root, last.root)
+    }
 
 
 @pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])
@@ -324,6 +358,7 @@ GIVEN = {
     "subject": "p",
     "sessions": ["s"],
     "named": [new_id()],
+    "heads": [new_id()],
     "most": 10,
     "keep_runs": 100,
     "last": new_id(),
@@ -343,6 +378,8 @@ RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
         (deletion.find_runs(deletion.TOO_OLD), {"run_by_recorded_at"}),
         (deletion.find_runs(deletion.TOO_MANY), {"run_by_recorded_at"}),
         (deletion.LAST_KEPT, {"run_by_recorded_at"}),
+        (deletion.FIND_YOUNGER_WORK, {"run_by_head", "run_pkey"}),
+        (deletion.FIND_LATER_PARTS, {"run_by_head"}),
         (deletion.FIND_RUNS_OF_SUBJECT, {"run_by_subject"}),
         (deletion.FIND_TOMBSTONES, {"run_to_purge"}),
         (deletion.DELETE_OLD_TOMBSTONES, {"run_by_swept_at"}),

@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.moments import Moments
 from tests.otel.made_logs import logs_as_traces, made_log
-from tests.projecting import project_in
+from tests.projecting import DatabaseProjection, project_in
 from tests.reaping import expire_leases
 from tests.storage.postgres.deletions import (
     NOW,
@@ -174,6 +174,48 @@ async def test_pruning_keeps_the_newest_runs_up_to_the_limit(pool: Pool) -> None
 
 
 @pytest.mark.thorough
+async def work(pool: Pool, *ages: float) -> list[UUID]:
+    """Record runs that continue each other, stored some days ago, and return their ids."""
+    runs: list[UUID] = []
+    for age in ages:
+        run = Moments()
+        started = run.plan_started(follows_runs=runs[-1:]).model_copy(update={"at": days_ago(age)})
+        ended = run.plan_finished().model_copy(update={"at": days_ago(age)})
+        await record(pool, started, ended, at=days_ago(age))
+        runs.append(run.root)
+    await DatabaseProjection(pool.kwargs).link()
+    return runs
+
+
+async def test_run_is_kept_while_its_piece_of_work_has_a_younger_one(pool: Pool) -> None:
+    old, young = await work(pool, 40, 35), await work(pool, 50, 45, 10)
+    long = await work(pool, 70, 65, 35, 10)
+    deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: NOW)
+
+    assert await deletion.count(MONTH) == 4
+    assert (await pruned(pool, MONTH)).runs == 4
+
+    assert await kept(pool) == {*young, *long[2:]}
+    assert set((await left_of(pool, [*old, *long[:2]])).values()) == {0}
+    await DatabaseProjection(pool.kwargs).link()
+    query = "SELECT root_plan_id FROM run WHERE beginning_deleted"
+    assert await rows(pool, query) == [(long[2],)]
+
+
+async def test_limit_of_runs_counts_and_deletes_whole_pieces_of_work(pool: Pool) -> None:
+    gone, kept_work = await work(pool, 9, 2, 1), await work(pool, 8, 3)
+    single = await finished(pool, days_ago(5), days_ago(5))
+    await DatabaseProjection(pool.kwargs).link()
+    limit = ProjectSettings(keep_runs=2)
+    deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: NOW)
+
+    assert await deletion.count(limit) == 3
+    assert (await pruned(pool, limit)).runs == 3
+
+    assert await kept(pool) == {*kept_work, single}
+    assert set((await left_of(pool, gone)).values()) == {0}
+
+
 async def test_concurrent_pruners_share_the_work(pool: Pool) -> None:
     runs = []
     for _ in range(3 * RUNS_AT_ONCE + 5):

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.otel.made_traces import agent, chat, make_span, spans_from
-from tests.projecting import project_in
+from tests.projecting import DatabaseProjection, project_in
 from tests.storage.postgres.deletions import record, rich_run, rows
 from tests.storage.postgres.lock_waits import until
 from tests.storage.postgres.stored_spans import make_pending, store_block, store_run
@@ -144,6 +144,7 @@ async def test_waiting_for_projection_returns_the_runs_that_failed(
     settling = asyncio.create_task(reprojection.settle())
     for _ in range(MOST_ATTEMPTS):
         await project_in(pool)
+    await DatabaseProjection(pool.kwargs).link()
 
     assert await settling == [failed, damaged]
 
@@ -157,6 +158,24 @@ async def test_runs_without_a_projector_are_returned_as_not_projected(
     monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0)
     run = await accepted(pool)
     assert await reprojection.settle() == [run]
+
+
+async def test_settling_waits_until_runs_are_linked(
+    pool: Pool, reprojection: Reprojection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, events = rich_run()
+    await record(pool, *events)
+
+    settling = asyncio.create_task(reprojection.settle())
+    await asyncio.sleep(2 * module.POLL_SECONDS)
+    assert not settling.done()
+    later, _ = rich_run()
+    await DatabaseProjection(pool.kwargs).link()
+    assert await settling == []
+
+    await record(pool, later.plan_started(follows_runs=(run.root,)))
+    monkeypatch.setattr(module, "GIVE_UP_SECONDS", 0)
+    assert await reprojection.settle() == [later.root]
 
 
 async def test_reprojection_does_not_wait_for_a_deleted_run(

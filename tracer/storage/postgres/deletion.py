@@ -21,9 +21,11 @@ from tracer.storage.postgres.run_tables import abandoned_at
 from tracer.storage.postgres.session import ProjectPool, fetched, in_project
 from tracer.storage.postgres.tables import (
     ALWAYS,
+    IS_HEAD,
     IS_TOMBSTONE,
     METADATA,
     RUN_NOT_DELETED,
+    START,
     TABLES,
     is_text,
 )
@@ -42,6 +44,8 @@ _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
 ANY_RUN = "true"
 OF_RUN = "root_plan_id = %(run)s"
 OF_SUBJECT = is_text("subject", "subject")
+
+_HEAD = "coalesce(head_id, root_plan_id)"
 
 _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
 
@@ -63,23 +67,21 @@ _LIVES = f"""EXISTS (
 TOO_OLD = f"recorded_at < %(before)s AND {_END} < %(before)s AND NOT ({_LIVES})"
 """The condition for runs that were stored and ended before the time `before`."""
 
-TOO_MANY = f"(recorded_at, root_plan_id) <= (%(last_at)s, %(last)s) AND NOT ({_LIVES})"
-"""The condition for runs in excess of the number that a project keeps. `LAST_KEPT` finds `last_at`
-and `last`."""
+TOO_MANY = f"""{IS_HEAD} AND (recorded_at, root_plan_id) <= (%(last_at)s, %(last)s)
+    AND whole_status IS DISTINCT FROM 'running' AND NOT ({_LIVES})"""
+"""The condition for pieces of work in excess of the number that a project keeps, by their first
+runs. `LAST_KEPT` finds `last_at` and `last`."""
 
 LAST_KEPT = f"""
-SELECT recorded_at, root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED}
+SELECT recorded_at, root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {IS_HEAD}
 ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1 OFFSET %(keep_runs)s"""
-"""Finds the newest run in excess of `keep_runs`."""
-
-
-def count_runs(which: str) -> str:
-    """Return the query that counts the runs for which the condition `which` holds."""
-    return f"SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {which}"
+"""Finds the newest piece of work in excess of `keep_runs`."""
 
 
 def find_runs(which: str) -> str:
     """Return the query for the next `most` runs after (`after_at`, `after`), oldest first.
+
+    Each row also has the first run of the piece of work.
 
     The query locks nothing, so any number of pruners can find the same runs.
 
@@ -87,22 +89,34 @@ def find_runs(which: str) -> str:
         which: The condition that the runs meet.
     """
     return f"""
-    SELECT recorded_at, root_plan_id FROM run
+    SELECT root_plan_id, {_HEAD}, recorded_at FROM run
     WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {which}
         AND (recorded_at, root_plan_id) > (%(after_at)s, %(after)s)
     ORDER BY recorded_at, root_plan_id LIMIT %(most)s"""
 
 
+FIND_YOUNGER_WORK = f"""
+SELECT {_HEAD} FROM run
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND NOT ({TOO_OLD})
+    AND (root_plan_id = ANY(%(heads)s) OR head_id = ANY(%(heads)s))"""
+"""Finds those pieces of work `heads` that have a run that is not too old."""
+
 FIND_RUNS_OF_SUBJECT = f"""
-SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {OF_SUBJECT}
+SELECT root_plan_id, {_HEAD} FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {OF_SUBJECT}
 LIMIT %(most)s"""
 
 FIND_LATER_PARTS = f"""
-SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND head_id = ANY(%(heads)s)
-    AND (subject IS NULL OR NOT %(without_subject)s)
-ORDER BY recorded_at DESC, root_plan_id DESC"""
-"""Finds the runs that continue the runs `heads`, latest first; if `without_subject` is true, only
-those without a subject of their own."""
+SELECT root_plan_id, subject IS NULL FROM run
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND head_id = ANY(%(heads)s)
+ORDER BY {START} DESC, root_plan_id DESC"""
+"""Finds the runs that continue the runs `heads`, latest first, and whether they have no subject."""
+
+FIND_PARTS_OF_OTHERS = f"""
+SELECT root_plan_id FROM run
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND subject IS NOT NULL AND NOT ({OF_SUBJECT})
+    AND {_HEAD} = ANY(%(heads)s)
+ORDER BY root_plan_id"""
+"""Finds the runs of other subjects in the pieces of work `heads`."""
 
 FIND_TOMBSTONES = f"""
 SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {IS_TOMBSTONE} ORDER BY root_plan_id"""
@@ -158,7 +172,8 @@ SOFT_DELETE = f"""
     output_tokens = 0, cost_usd = 0, unpriced_calls = 0, unread_spans = 0,
     refused_spans = 0, span_count = 0, span_records = NULL,
     unread_scopes = NULL, follows_calls = NULL, follows_runs = NULL, follows_keys = NULL,
-    work_keys = NULL, is_bare = false, whole_status = NULL, prompt_sequence = NULL,
+    work_keys = NULL, is_bare = false, is_inside = false, whole_status = NULL,
+    beginning_deleted = false, prompt_sequence = NULL,
     prompt_number = NULL, open_at = NULL, left_open_at = NULL, tool_calls = 0,
     failed_calls = 0, projected = 0, projection_version = 0, projection_error = NULL,
     next_projection_at = NULL, span_bytes = 0, settle_at = NULL
@@ -335,6 +350,9 @@ RUNS_AT_ONCE = 20
 """How many runs become tombstones before their rows are purged. This bounds the number of runs
 whose rows readers must skip."""
 
+PAGE_RUNS = 500
+"""How many runs to delete are found together."""
+
 TOMBSTONE_DAYS = 400
 """How long a tombstone rejects events that a spool still has."""
 
@@ -399,9 +417,10 @@ class PostgresDeletion:
         values = {"subject": subject, "run": root_plan_id}
         with store_errors():
             runs = [each async for page in self._pages(which, values) for each in page]
-        if subject is None and not runs:
-            raise RecordNotFound("run", root_plan_id)
-        return runs
+            if subject is None and not runs:
+                raise RecordNotFound("run", root_plan_id)
+            parts = await self._later_parts(runs)
+        return [*runs, *(run_id for run_id, is_free in parts if is_free or subject is None)]
 
     async def erase_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> Erasure:
         """Delete a run with all its data, and count the rows that remain.
@@ -419,17 +438,21 @@ class PostgresDeletion:
         with store_errors():
             parts = await self._later_parts([root_plan_id]) if all_parts else []
             # The parts first: if this is interrupted, the first run is still there to repeat it.
-            done = await self._erase_rows(list(await self._soft_delete(parts)))
+            done = await self._erase_parts([run_id for run_id, _ in parts])
             deleted = await self._soft_delete([root_plan_id])
             if not deleted:
                 raise RecordNotFound("run", root_plan_id)
             return done + await self._erase_rows(list(deleted))
 
-    async def _later_parts(
-        self, heads: Sequence[UUID], *, without_subject: bool = False
-    ) -> list[UUID]:
-        values = {"heads": list(heads), "without_subject": without_subject}
-        return await self._column(FIND_LATER_PARTS, values)
+    async def _later_parts(self, heads: Sequence[UUID]) -> list[tuple[UUID, bool]]:
+        return await self._fetch_all(FIND_LATER_PARTS, {"heads": list(heads)})
+
+    async def _erase_parts(self, runs: Sequence[UUID]) -> Erasure:
+        """Delete runs a few at a time, in the given order."""
+        done = Erasure()
+        for some in _in_groups(runs):
+            done += await self._erase_rows(list(await self._soft_delete(some)))
+        return done
 
     async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
         """Delete every run of a subject and the state of their conversations.
@@ -438,9 +461,9 @@ class PostgresDeletion:
 
         Args:
             subject: The subject, as it is stored.
-            settle: Projects pending runs. Called first: the subject of a run is only known after
-                its spans are projected. If it is None, nothing is projected, and the result names
-                all pending runs.
+            settle: Projects and links pending runs. Called first: the subject of a run is only
+                known after its spans are projected. If it is None, nothing is projected, and the
+                result names all pending runs.
 
         Returns:
             The numbers of deleted runs, records and spans, and how many rows remain.
@@ -450,19 +473,24 @@ class PostgresDeletion:
         """
         values = {"subject": subject, "most": RUNS_AT_ONCE}
         sessions: set[str] = set()
+        heads: set[UUID] = set()
         done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
             tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
             done += await self._erase_rows(tombstones)
-            while runs := await self._column(FIND_RUNS_OF_SUBJECT, values):
-                parts = await self._later_parts(runs, without_subject=True)
-                done += await self._erase_rows(list(await self._soft_delete(parts)))
-                deleted = await self._soft_delete(runs, OF_SUBJECT, values, with_shared_states=True)
+            while found := dict(await self._fetch_all(FIND_RUNS_OF_SUBJECT, values)):
+                heads.update(found.values())
+                parts = await self._later_parts(list(found))
+                done += await self._erase_parts([run_id for run_id, is_free in parts if is_free])
+                deleted = await self._soft_delete(
+                    list(found), OF_SUBJECT, values, with_shared_states=True
+                )
                 sessions.update(deleted.values())
                 done += await self._erase_rows(list(deleted))
-            values |= {"sessions": list(sessions)}
+            values |= {"sessions": list(sessions), "heads": list(heads)}
             left = await self._column(COUNT_REMAINING_OF_SUBJECT, values)
-            return done + Erasure(left=sum(left))
+            of_others = await self._column(FIND_PARTS_OF_OTHERS, values)
+            return done + Erasure(left=sum(left), parts_of_others=of_others)
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:
         if not runs:
@@ -491,12 +519,7 @@ class PostgresDeletion:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            conditions = await self._exceeding(settings)
-            if not conditions:
-                return 0
-            which = " OR ".join(f"({condition})" for condition, _ in conditions)
-            values = {name: value for _, each in conditions for name, value in each.items()}
-            return sum(await self._column(count_runs(f"({which})"), values))
+            return len({run async for runs, *_ in self._exceeding(settings) for run in runs})
 
     async def prune(self, settings: ProjectSettings) -> AsyncGenerator[PurgeResult, None]:
         """Delete the runs that exceed a project's limits, and continue interrupted deletions.
@@ -516,11 +539,10 @@ class PostgresDeletion:
             tombstones = await self._column(FIND_TOMBSTONES, {})
             async for result in self._purge(tombstones, CLAIM):
                 yield result
-            for which, values in await self._exceeding(settings):
-                async for page in self._pages(which, values):
-                    in_use = await self._named_sessions(page)
-                    runs = [run_id for run_id in page if run_id not in in_use]
-                    deleted = await self._soft_delete(runs, which, values, SKIP_LOCKED)
+            async for page, which, values in self._exceeding(settings):
+                in_use = await self._named_sessions(page)
+                for some in _in_groups([run_id for run_id in page if run_id not in in_use]):
+                    deleted = await self._soft_delete(some, which, values, SKIP_LOCKED)
                     async for result in self._purge(list(deleted), CLAIM):
                         yield result
 
@@ -537,28 +559,45 @@ class PostgresDeletion:
                 cursor = await connection.execute(DELETE_OLD_TOMBSTONES, values)
                 return len(await cursor.fetchall())
 
-    async def _exceeding(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
-        """Return the conditions for runs that exceed a project's limits, with their values."""
-        conditions: list[tuple[str, dict[str, Any]]] = []
+    async def _exceeding(
+        self, settings: ProjectSettings
+    ) -> AsyncGenerator[tuple[list[UUID], str, dict[str, Any]]]:
+        """Yield the runs that exceed a project's limits in the order of their deletion.
+
+        Each page has the condition to check again when its runs are locked, and its values.
+        """
         now = await self._now()
         if settings.keep_days is not None:
-            before = now - timedelta(days=settings.keep_days)
-            conditions.append((TOO_OLD, {"now": now, "before": before}))
+            # A run is kept while its piece of work has a younger one, up to twice as long.
+            for factor in (2, 1):
+                before = now - timedelta(days=factor * settings.keep_days)
+                values = {"now": now, "before": before}
+                async for page in self._pages(TOO_OLD, values):
+                    heads = {"heads": list(page.values())} | values
+                    young = await self._column(FIND_YOUNGER_WORK, heads) if factor == 1 else []
+                    kept = {*young}
+                    yield [run for run, head in page.items() if head not in kept], TOO_OLD, values
         if settings.keep_runs is not None:
             last = await self._fetch_all(LAST_KEPT, {"keep_runs": settings.keep_runs})
-            conditions += [
-                (TOO_MANY, {"now": now, "last_at": recorded_at, "last": run_id})
-                for recorded_at, run_id in last
-            ]
-        return conditions
+            for recorded_at, run_id in last:
+                values = {"now": now, "last_at": recorded_at, "last": run_id}
+                async for page in self._pages(TOO_MANY, values):
+                    # The last parts first, so that the rest of them is still one piece of work.
+                    yield [run for run, _ in await self._later_parts([*page])], ANY_RUN, {}
+                    yield [*page], TOO_MANY, values
 
-    async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
-        """Yield pages of the runs that meet a condition. Each run is yielded once."""
+    async def _pages(
+        self, which: str, values: dict[str, Any]
+    ) -> AsyncGenerator[dict[UUID, UUID], None]:
+        """Yield pages of the runs that meet a condition, with the first runs of their work.
+
+        Each run is yielded once.
+        """
         position: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
         query = find_runs(which)
-        while page := await self._fetch_all(query, {**values, **position, "most": RUNS_AT_ONCE}):
-            yield [run_id for _, run_id in page]
-            position["after_at"], position["after"] = page[-1]
+        while page := await self._fetch_all(query, {**values, **position, "most": PAGE_RUNS}):
+            yield {run_id: head_id for run_id, head_id, _ in page}
+            position["after"], _, position["after_at"] = page[-1]
 
     # --- Act 1 -----------------------------------------------------------------------------------
 
@@ -635,9 +674,8 @@ class PostgresDeletion:
             claim: Whether to wait for other processes that purge some of the runs, or to skip those
                 runs.
         """
-        for begin in range(0, len(runs), RUNS_AT_ONCE):
-            some = sorted(runs[begin : begin + RUNS_AT_ONCE])
-            for group in await runs_by_shard(self._project.pool, some):
+        for some in _in_groups(runs):
+            for group in await runs_by_shard(self._project.pool, sorted(some)):
                 while result := await self._purge_some(group, claim):
                     yield result
 
@@ -694,6 +732,10 @@ class PostgresDeletion:
         [(now,)] = await self._fetch_all("SELECT statement_timestamp()", {})
         assert isinstance(now, datetime)
         return now
+
+
+def _in_groups(runs: Sequence[UUID]) -> list[Sequence[UUID]]:
+    return [runs[begin : begin + RUNS_AT_ONCE] for begin in range(0, len(runs), RUNS_AT_ONCE)]
 
 
 async def _fetched(

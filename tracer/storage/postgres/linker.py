@@ -62,7 +62,8 @@ READ_RUNS = f"""
 SELECT root_plan_id, {START}, finished_at, {shown_status("run")}, session_id,
     is_agent_work AND NOT is_bare, is_bare, follows_calls, follows_runs, follows_keys, work_keys,
     prompt_sequence, prompt_number, linked_session_id, coalesce(head_id, root_plan_id),
-    continues_run_id, is_inside, whole_status, revision, linked_revision, deleted_at IS NOT NULL
+    continues_run_id, is_inside, whole_status, beginning_deleted, revision, linked_revision,
+    deleted_at IS NOT NULL
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
 
 READ_PARTS = f"""
@@ -176,15 +177,14 @@ WRITE = """
 UPDATE run SET continues_run_id = incoming.continues_run_id, head_id = incoming.head_id,
     linked_session_id = incoming.session_id,
     is_inside = incoming.is_inside, whole_status = incoming.whole_status,
-    revision = run.revision + incoming.growth,
-    changed_at = statement_timestamp(),
-    linked_revision = incoming.linked_revision,
+    beginning_deleted = incoming.beginning_deleted, revision = run.revision + incoming.growth,
+    changed_at = statement_timestamp(), linked_revision = incoming.linked_revision,
     parts_revision = CASE WHEN incoming.has_changed_parts THEN run.revision + incoming.growth
         ELSE run.parts_revision END
-FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::boolean[], $6::text[], $7::bigint[],
-        $8::bigint[], $9::boolean[], $10::boolean[], $11::text[])
-    AS incoming (root_plan_id, continues_run_id, head_id, is_inside, whole_status, growth,
-        linked_revision, is_deleted, has_changed_parts, session_id)
+FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::boolean[], $6::text[], $7::boolean[],
+        $8::bigint[], $9::bigint[], $10::boolean[], $11::boolean[], $12::text[])
+    AS incoming (root_plan_id, continues_run_id, head_id, is_inside, whole_status,
+        beginning_deleted, growth, linked_revision, is_deleted, has_changed_parts, session_id)
 WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     AND run.root_plan_id = ANY($2::uuid[]) AND (run.deleted_at IS NOT NULL) = incoming.is_deleted
 RETURNING run.root_plan_id"""
@@ -216,6 +216,7 @@ class _Stored:
     continues_run_id: UUID | None
     is_inside: bool
     whole_status: str | None
+    beginning_deleted: bool
     revision: int
     linked_revision: int
     is_deleted: bool
@@ -339,6 +340,7 @@ class _Visit:
     def read(self) -> None:
         """Read the runs, derive their links, and find the runs that depend on them."""
         self._read_runs(self._wanted)
+        self._read_runs(filter(None, [each.continues_run_id for each in self._visited]))
         existing = [each.run for each in self._visited if not each.is_deleted]
         self._candidates = self._read_candidates()
         claimants = self._read_claimants()
@@ -390,9 +392,11 @@ class _Visit:
     def _read_claimed(self, runs: list[LinkableRun], claimants: list[LinkableRun]) -> None:
         """Read the runs and calls that visited runs claim, or that surround them.
 
-        Runs that share a claim are among the claimants, or have candidates with the same call.
+        Runs that share a claim are claimants, or have candidates with the same call or run.
         """
         others = {run_id for run in runs for run_id in run.follows_runs}
+        if others:
+            others |= {run_id for _, run_id in self._read(FIND_FOLLOWERS, sorted(others))}
         if calls := sorted({call_id for run in runs for call_id in run.follows_calls}):
             others |= self._add_calls(self._read(READ_CALLS, calls))
             others |= {run_id for _, run_id in self._read(FIND_CLAIMING, calls)}
@@ -480,7 +484,7 @@ class _Visit:
                 self.marked.add(claimant.root_plan_id)
 
     def _mark_waiting(self, runs: list[LinkableRun], visited: set[UUID]) -> None:
-        """Mark the runs that claim a call of `runs`, or the same call as one of them."""
+        """Mark the runs that claim a call of `runs`, or the same call or run as one of them."""
         if not runs:
             return
         calls = {call_id for run in runs for call_id in run.follows_calls}
@@ -488,9 +492,11 @@ class _Visit:
         if are_waiting:
             changed = self._read(READ_CHANGED_CALLS, [run.root_plan_id for run in runs])
             calls |= {call_id for (call_id,) in changed}
-        if calls:
-            claiming = self._read(FIND_CLAIMING, sorted(calls))
-            self.marked |= {run_id for _, run_id in claiming} - visited
+        followed = {run_id for run in runs for run_id in run.follows_runs}
+        for query, claimed in ((FIND_CLAIMING, calls), (FIND_FOLLOWERS, followed)):
+            if claimed:
+                found = self._read(query, sorted(claimed))
+                self.marked |= {run_id for _, run_id in found} - visited
 
     def _read_parts(self) -> None:
         """Compute the whole status of the visited heads."""
@@ -542,13 +548,19 @@ class _Visit:
             ]
             if new:
                 self._read(ADD_LINKS, *map(list, zip(*new, strict=True)))
-        return len(written), [row[0] for row in rows if row[0] in written and row[5]]
+        return len(written), [row[0] for row in rows if row[0] in written and row[6]]
 
     def _row(self, stored: _Stored) -> tuple[Any, ...]:
         links = self._links[stored.run_id]
         whole = self._whole.get(stored.run_id)
-        new = (links.continues_run_id, self._head_of(stored), links.is_inside, whole)
-        old = (stored.continues_run_id, stored.head_id, stored.is_inside, stored.whole_status)
+        continued = stored.continues_run_id and self._stored.get(stored.continues_run_id)
+        has_lost = stored.beginning_deleted or bool(continued and continued.is_deleted)
+        has_lost &= links.continues_run_id is None and not stored.is_deleted
+        new = (links.continues_run_id, self._head_of(stored), links.is_inside, whole, has_lost)
+        old = (
+            *(stored.continues_run_id, stored.head_id, stored.is_inside, stored.whole_status),
+            stored.beginning_deleted,
+        )
         # Readers of a head see its parts, so a change of a part is a change of the head.
         has_changed_parts = bool(whole or stored.whole_status) and (
             stored.linked_revision < 0 or new != old
@@ -561,6 +573,7 @@ class _Visit:
             links.head_id,
             links.is_inside,
             whole,
+            has_lost,
             growth,
             -linked if stored.run_id in self.marked else linked,
             stored.is_deleted,

@@ -206,6 +206,11 @@ SELECT root_plan_id, arrived FROM pending_run
 WHERE project_id = %(project_id)s AND since <= statement_timestamp()"""
 
 
+_UNLINKED = """
+SELECT root_plan_id, revision, linked_revision FROM run
+WHERE project_id = %(project_id)s AND NOT is_linked AND recorded_at <= %(before)s"""
+
+
 class Reprojection:
     """Makes runs of one project pending, and waits for their projection."""
 
@@ -292,15 +297,27 @@ class Reprojection:
         return sorted([*failed, *left])
 
     async def settle(self) -> list[UUID]:
-        """Wait until the spans that were accepted before the call are projected.
+        """Wait until the runs that were accepted before the call are projected and linked.
 
         Returns:
-            The runs that could not be projected, by id.
+            The runs that could not be projected or linked, by id.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
-        return await self.wait(dict(await self._fetch(_PENDING_REPROJECTIONS, {})))
+        [(now,)] = await self._fetch("SELECT statement_timestamp()", {})
+        failed = await self.wait(dict(await self._fetch(_PENDING_REPROJECTIONS, {})))
+        goals: dict[UUID, int] = {}
+        last, changed_at = goals, time.monotonic()
+        while rows := await self._fetch(_UNLINKED, {"before": now}):
+            # A run that changes all the time is visited, too, but seldom up to date.
+            left = {run: at for run, goal, at in rows if at < goals.setdefault(run, goal)}
+            if left != last:
+                last, changed_at = left, time.monotonic()
+            if not left or time.monotonic() - changed_at >= GIVE_UP_SECONDS:
+                return sorted({*failed, *left})
+            await asyncio.sleep(POLL_SECONDS)
+        return failed
 
     async def _fetch(self, query: str, parameters: dict[str, Any]) -> list[Any]:
         return await fetched(self._project, query, self._given | parameters)

@@ -83,7 +83,8 @@ SELECT
     coalesce(run.head_id, run.root_plan_id) AS head_id,
     run.is_inside,
     run.whole_status,
-    run.refused_spans
+    run.refused_spans,
+    run.beginning_deleted
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over all records of the run.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -132,6 +133,7 @@ COMMENT ON COLUMN trace.runs.head_id IS 'The first run of the piece of work: the
 COMMENT ON COLUMN trace.runs.is_inside IS 'Whether the run began before the call or run that it continues had ended.';
 COMMENT ON COLUMN trace.runs.whole_status IS 'The status of the whole piece of work, as shown; null if no other run continues the run.';
 COMMENT ON COLUMN trace.runs.refused_spans IS 'The number of spans and log records that were rejected with `run_too_large`.';
+COMMENT ON COLUMN trace.runs.beginning_deleted IS 'Whether the run that it continued was deleted, so that it is the first one of the rest.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

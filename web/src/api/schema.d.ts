@@ -327,7 +327,7 @@ export interface paths {
         };
         /**
          * Export Run
-         * @description Export a run. `tracer import` sends the file to a server.
+         * @description Export a run, with the runs that continue it. `tracer import` sends the file to a server.
          *
          *     `jsonl` has one JSON object per line. For a run of events these are events, a start and an end
          *     for each record, which `POST /api/events` accepts. For a run of spans each line is an OTLP/JSON
@@ -1044,6 +1044,7 @@ export interface components {
          * @description The result of deleting all data of a subject.
          * @example {
          *       "left": 0,
+         *       "partsOfOthers": [],
          *       "records": 57,
          *       "runs": 3,
          *       "spans": 0,
@@ -1070,10 +1071,15 @@ export interface components {
             left: number;
             /**
              * Unprojected
-             * @description Runs that may belong to the subject. Their spans could not be converted to records, so their
-             *     subject is unknown.
+             * @description Runs that may belong to the subject. Their spans could not be converted to records, or it is
+             *     unknown which runs they continue.
              */
             unprojected: string[];
+            /**
+             * Partsofothers
+             * @description Runs of other subjects that continue deleted runs, or were continued by them. They remain.
+             */
+            partsOfOthers: string[];
         };
         /**
          * ErrorSchema
@@ -2649,6 +2655,12 @@ export interface components {
              */
             wholeStatus: string | null;
             /**
+             * Beginningdeleted
+             * @description Whether the run that it continued was deleted, so that it is the first one of the rest.
+             * @default false
+             */
+            beginningDeleted: boolean;
+            /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session; null
              *     if the text of the run's prompt is known.
@@ -2994,6 +3006,12 @@ export interface components {
              */
             wholeStatus: string | null;
             /**
+             * Beginningdeleted
+             * @description Whether the run that it continued was deleted, so that it is the first one of the rest.
+             * @default false
+             */
+            beginningDeleted: boolean;
+            /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session; null
              *     if the text of the run's prompt is known.
@@ -3336,6 +3354,12 @@ export interface components {
              * @description The status of the whole piece of work, as shown; null if no other run continues the run.
              */
             wholeStatus: string | null;
+            /**
+             * Beginningdeleted
+             * @description Whether the run that it continued was deleted, so that it is the first one of the rest.
+             * @default false
+             */
+            beginningDeleted: boolean;
             /**
              * Promptsequence
              * @description The emitter's number of the event that started the run, among the events of its session; null
@@ -5422,6 +5446,8 @@ export interface components {
             parentActToolCall: components["schemas"]["Opener"] | null;
             /** @description Only at the root plan of a later part of a piece of work, which is shown below the call that it continues. */
             continues?: components["schemas"]["Continuation"];
+            /** @description Only at a later part whose other records are left out, because the parts before it have many: its totals. Read the part as a run of its own. */
+            folded?: components["schemas"]["TreeTotals"];
             /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
             subPlanCount: number;
             agentExecutions: components["schemas"]["StepNode"][];
@@ -5484,6 +5510,8 @@ export interface components {
             inferredFrom: string | null;
             /** @description Whether it began before the continued call or run had ended. */
             isInside: boolean;
+            /** @description Whether another recorder recorded it, as far as it is known. */
+            isByOtherProcess: boolean;
         };
         /**
          * StepNode
