@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -16,6 +17,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from tracer.errors import RecordNotFound
 from tracer.otel.export import spans_of_records
 from tracer.otel.otlp.spans import encode_logs, encode_protobuf, json_of
 from tracer.records import Kind, Run
@@ -148,7 +150,7 @@ class Format(StrEnum):
 
 
 async def exported(reader: TraceReader, run: WholeRun, format: Format) -> AsyncGenerator[bytes]:
-    """Yield the bytes of an export in parts.
+    """Yield the bytes of an export of a run, and of the runs that continue it.
 
     The export ends with `{"end": true, "unreadableBlocks": N}`. N is the number of damaged blocks,
     which are left out. In JSON lines this is the last line. An OTLP document in JSON has both
@@ -163,23 +165,26 @@ async def exported(reader: TraceReader, run: WholeRun, format: Format) -> AsyncG
         RecordNotFound: The run was deleted.
     """
     unreadable = 0
-    if format is Format.JSONL and run.source != "spans":
-        yield b"".join(event_lines(run.run, run.records))
-    elif format is Format.OTLP_JSON:
+    if format is Format.OTLP_JSON:
         for name, before in (("spans", b'{"resourceSpans":['), ("logs", b'],"resourceLogs":[')):
             yield before
             separator = b""
-            async for contents in _contents(reader, run):
-                if items := getattr(contents, name):
-                    yield separator + await asyncio.to_thread(_joined, items)
-                    separator = b","
-                unreadable += contents.unreadable if name == "spans" else 0
+            async for each in _runs(reader, run):
+                async for contents in _contents(reader, each):
+                    if items := getattr(contents, name):
+                        yield separator + await asyncio.to_thread(_joined, items)
+                        separator = b","
+                    unreadable += contents.unreadable if name == "spans" else 0
         yield b"],"
     else:
         encode = _lines if format is Format.JSONL else _protobuf
-        async for contents in _contents(reader, run):
-            yield await asyncio.to_thread(encode, contents)
-            unreadable += contents.unreadable
+        async for each in _runs(reader, run):
+            if format is Format.JSONL and each.source != "spans":
+                yield b"".join(event_lines(each.run, each.records))
+                continue
+            async for contents in _contents(reader, each):
+                yield await asyncio.to_thread(encode, contents)
+                unreadable += contents.unreadable
     end = orjson.dumps({"end": True, "unreadableBlocks": unreadable})
     match format:
         case Format.JSONL:
@@ -192,6 +197,14 @@ async def exported(reader: TraceReader, run: WholeRun, format: Format) -> AsyncG
 
 _END_TAG = 3 << 3 | 2
 """The tag of protobuf's field 3 with bytes."""
+
+
+async def _runs(reader: TraceReader, first: WholeRun) -> AsyncGenerator[WholeRun]:
+    """Yield a run, and the runs that continue it and still exist."""
+    yield first
+    for run_id in first.later_parts:
+        with suppress(RecordNotFound):
+            yield await reader.read_whole_run(run_id, with_projected=False)
 
 
 async def _contents(reader: TraceReader, run: WholeRun) -> AsyncGenerator[Contents]:

@@ -330,7 +330,7 @@ async def export_run(
         ),
     ] = ExportFormat.JSONL,
 ) -> StreamingResponse:
-    """Export a run. `tracer import` sends the file to a server.
+    """Export a run, with the runs that continue it. `tracer import` sends the file to a server.
 
     `jsonl` has one JSON object per line. For a run of events these are events, a start and an end
     for each record, which `POST /api/events` accepts. For a run of spans each line is an OTLP/JSON

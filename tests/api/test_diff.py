@@ -62,6 +62,31 @@ async def test_diff_compares_80_levels_of_sub_plans(api: Api) -> None:
     assert diff["counts"]["same"] == 3 * 80
 
 
+async def test_comparison_covers_the_runs_that_continue_the_compared_ones(api: Api) -> None:
+    roots = []
+    for tool in ("pay", "refund"):
+        first, later = Moments(), Moments()
+        await api.writer.write([first.plan_started(), first.step_started(), first.call_started()])
+        claim: Any = {"follows_calls": (first.call,)}
+        await api.writer.write(
+            [
+                later.plan_started(20, **claim),
+                later.step_started(21),
+                later.call_started(22, name=tool),
+            ]
+        )
+        roots.append(first.root)
+    await api.projection.link()
+
+    diff: Any = await api.read(f"/api/runs/{roots[0]}/diff/{roots[1]}")
+
+    [call] = diff["root"]["children"][0]["children"]
+    [part] = call["children"]
+    calls = part["children"][0]["children"]
+    assert {each["name"]: each["change"] for each in calls} == {"pay": "removed", "refund": "added"}
+    assert diff["right"]["totals"]["toolCalls"] == 2
+
+
 async def test_comparison_with_a_missing_run_gets_404(api: Api) -> None:
     run = await api.record(sample_run())
     for path in (f"{run.root}/diff/{new_id()}", f"{new_id()}/diff/{run.root}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.api.commands import Result, Tracer, serving_here
 from tests.api.conftest import Api
+from tests.contract.moments import Moments
 from tests.otel.captured import spans_of
+from tests.projecting import DatabaseProjection, project
 from tests.sample_runs import sample_run
 from tracer.otel.otlp.spans import encode_protobuf, root_plan_id
 from tracer.records import new_id
-from tracer.records.events import event_json
+from tracer.records.events import Event, event_json
+from tracer.storage.postgres import connection_options
 
 
 async def test_otlp_export_uses_the_encoding_of_the_accept_header(api: Api) -> None:
@@ -66,12 +70,26 @@ class Server:
     tracer: Tracer
     home: Path
     address: str
+    database_url: str = ""
 
     def exports(self, *arguments: str) -> Result:
         return self.tracer(self.home, "export", *arguments, TRACER_URL=self.address)
 
     def imports(self, file: Path | str, stdin: bytes = b"") -> Result:
         return self.tracer(self.home, "import", str(file), stdin=stdin, TRACER_URL=self.address)
+
+    def link(self) -> None:
+        """Project pending runs, and link all runs."""
+
+        async def link() -> None:
+            projection = DatabaseProjection(connection_options(self.database_url))
+            await project(projection)
+            await projection.link()
+
+        asyncio.run(link())
+
+    def parts(self, run_id: object) -> object:
+        return httpx2.get(f"{self.address}/api/runs/{run_id}").json()["parts"]
 
     def tree(self, run_id: object) -> Any:
         answer = httpx2.get(f"{self.address}/api/plans/{run_id}/tree?payloads=full")
@@ -87,7 +105,10 @@ def servers(
         serving_here(database_url, tmp_path / "one") as one,
         serving_here(empty_database_url, tmp_path / "other") as other,
     ):
-        yield Server(tracer, tmp_path, one), Server(tracer, tmp_path, other)
+        yield (
+            Server(tracer, tmp_path, one, database_url),
+            Server(tracer, tmp_path, other, empty_database_url),
+        )
 
 
 def test_runs_are_exported_from_one_server_and_imported_into_another(
@@ -112,6 +133,35 @@ def test_runs_are_exported_from_one_server_and_imported_into_another(
     assert [each.code for each in moved] == [0, 0, 0], [each.stderr for each in moved]
     assert there.tree(run.root) == here.tree(run.root)
     assert there.exports(str(trace)).stdout.encode() == lines
+
+
+def test_exported_piece_of_work_has_the_same_heads_where_it_is_imported(
+    servers: tuple[Server, Server], tmp_path: Path
+) -> None:
+    here, there = servers
+    spans = spans_of("pydantic-ai-default-single")
+    first = root_plan_id(spans[0].trace_id)
+    second, third = Moments(), Moments()
+    in_a_year = 400 * 24 * 3600
+    events: list[Event] = [
+        second.plan_started(in_a_year, follows_runs=(first,)),
+        second.plan_finished(in_a_year + 1),
+        third.plan_started(in_a_year + 9, follows_runs=(second.root,)),
+    ]
+    file, otlp = tmp_path / "work.jsonl", tmp_path / "spans"
+    file.write_bytes(b"\n".join(map(event_json, events)))
+    otlp.write_bytes(encode_protobuf(spans))
+    assert [here.imports(each).code for each in (file, otlp)] == [0, 0]
+    here.link()
+    assert here.parts(first) == 3
+
+    here.exports(str(first), "--output", str(file))
+    moved = there.imports(file)
+
+    assert moved.code == 0, moved.stderr
+    there.link()
+    assert there.parts(first) == 3
+    assert there.tree(first) == here.tree(first)
 
 
 def test_import_stores_valid_lines_and_reports_the_others(

@@ -83,6 +83,17 @@ def test_events_are_sent_in_batches_with_the_numbers_of_their_lines(
     ]
 
 
+def test_lines_of_a_file_may_be_events_and_documents() -> None:
+    event, document, end = (
+        b'{"type":"a"}\n',
+        encode_json(SPANS),
+        b'{"end":true,"unreadableBlocks":0}',
+    )
+    for data in (event + document + b"\n" + end, document + b"\n" + event + end):
+        assert [each.path for each in parts(data)] == ["v1/traces", "api/events"]
+        assert parts(data)[1].body == event
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"[7]", b"hello", b"\x00" * 100, b"PK\x03\x04", b"\x1f\x8bnonsense"]
 )

@@ -133,42 +133,41 @@ def parts_of(file: io.BufferedReader) -> Iterator[Part]:
     try:
         if head.startswith(b"\x1f\x8b"):
             yield from parts_of(io.BufferedReader(gzip.GzipFile(fileobj=file)))
-        elif _IS_OTLP_JSON.match(head):
-            yield from _of_documents(file)
         elif _IS_JSON.match(head):
-            yield from _of_events(file)
+            yield from _of_lines(file, is_event=not _IS_OTLP_JSON.match(head))
         else:
             yield from _of_protobuf(file.read())
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise BadRequest("The file is damaged or ends early.") from None
 
 
-def _of_events(file: BinaryIO) -> Iterator[Part]:
-    lines = ((len(line), (number, line)) for number, line in enumerate(file, 1) if line.strip())
-    for batch in _batches(lines):
-        numbers, body = zip(*batch, strict=True)
-        yield Part("api/events", "application/x-ndjson", b"".join(body), numbers)
+def _of_lines(file: BinaryIO, *, is_event: bool) -> Iterator[Part]:
+    """Yield the requests for lines of events and of OTLP/JSON documents.
 
-
-def _of_documents(file: BinaryIO) -> Iterator[Part]:
-    for batch in _batches(_documents(file)):
-        for name, path in _PATHS.items():
-            if items := [item for document in batch for item in document.get(name) or ()]:
-                yield Part(path, "application/json", orjson.dumps({name: items}))
-
-
-def _documents(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line's value with its size. A document on several lines must be the only one."""
+    A document on several lines must be the only one.
+    """
     first = file.readline().removeprefix(b"\xef\xbb\xbf")
-    is_one_line = first.rstrip().endswith(b"}")
-    for number, text in enumerate(
-        chain([first], file) if is_one_line else [first + file.read()], 1
-    ):
-        try:
-            if text.strip():
-                yield len(text), orjson.loads(text)
-        except orjson.JSONDecodeError:
-            raise BadRequest(f"Line {number} is not JSON. The lines before it were sent.") from None
+    is_one_line = is_event or first.rstrip().endswith(b"}")
+    texts = chain([first], file) if is_one_line else [first + file.read()]
+    lines = ((len(line), (number, line)) for number, line in enumerate(texts, 1) if line.strip())
+    for batch in _batches(lines):
+        documents = [_document(*line) for line in batch if _IS_OTLP_JSON.match(line[1])]
+        events = [line for line in batch if not _IS_OTLP_JSON.match(line[1])]
+        if documents:
+            events = [line for line in events if not _END.search(line[1])]
+        for name, path in _PATHS.items():
+            if items := [item for document in documents for item in document.get(name) or ()]:
+                yield Part(path, "application/json", orjson.dumps({name: items}))
+        if events:
+            numbers, body = zip(*events, strict=True)
+            yield Part("api/events", "application/x-ndjson", b"".join(body), numbers)
+
+
+def _document(number: int, text: bytes) -> dict[str, Any]:
+    try:
+        return dict(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        raise BadRequest(f"Line {number} is not JSON. The lines before it were sent.") from None
 
 
 def _of_protobuf(content: bytes) -> Iterator[Part]:

@@ -67,6 +67,7 @@ from tracer.storage.postgres.tables import (
     ALWAYS,
     NOT_DELETED,
     RUN_NOT_DELETED,
+    START,
     TABLES,
     is_text,
 )
@@ -147,6 +148,11 @@ SELECT root_plan_id FROM run
 WHERE project_id = %(project_id)s AND (root_plan_id = %(run)s OR head_id = %(run)s)
     AND {RUN_NOT_DELETED}"""
 
+_LATER_PARTS = f"""
+SELECT root_plan_id FROM run
+WHERE project_id = %(project_id)s AND head_id = %(run)s AND {RUN_NOT_DELETED}
+ORDER BY {START}, root_plan_id"""
+
 _SOURCE = f"SELECT source FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _RECORDS = {
@@ -175,7 +181,8 @@ def read_whole_run(
         for kind, record in RECORDS.items()
         if with_projected or source == "events"
     }
-    return WholeRun(run, source, records)
+    parts = connection.execute(_LATER_PARTS, parameters).fetchall()
+    return WholeRun(run, source, records, [run_id for (run_id,) in parts])
 
 
 def _records(
