@@ -220,6 +220,9 @@ class Continuation(Struct, rename="camel", frozen=True):
     is_inside: Annotated[
         bool, Meta(description="Whether it began before the continued call or run had ended.")
     ]
+    is_by_other_process: Annotated[
+        bool, Meta(description="Whether another recorder recorded it, as far as it is known.")
+    ]
 
 
 class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
@@ -269,6 +272,13 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
         Meta(
             description="Only at the root plan of a later part of a piece of work, which is shown "
             "below the call that it continues."
+        ),
+    ] = UNSET
+    folded: Annotated[
+        TreeTotals | UnsetType,
+        Meta(
+            description="Only at a later part whose other records are left out, because the parts "
+            "before it have many: its totals. Read the part as a run of its own."
         ),
     ] = UNSET
     sub_plan_count: SubPlanCount = 0
@@ -520,18 +530,25 @@ class LaterPart(NamedTuple):
     tool_call_id: str | None
     inferred_from: str | None
     is_inside: bool
+    recorder_id: str | None
+    unread_spans: int
+    totals: TreeTotals
+    is_folded: bool = False
+    """Whether only its root plan was read."""
 
 
-def attach_parts(rows: TreeRows, parts: Iterable[LaterPart]) -> None:
+def attach_parts(rows: TreeRows, parts: Collection[LaterPart], recorder_id: str | None) -> None:
     """Set the parents of the root plans of later parts, so that `build_tree` places them.
 
     A part is placed below the call that it continues. A part that continues no call is placed below
-    the last step of the run that it continues.
+    the last step of the run that it continues; if that is folded, beside it.
 
     Args:
         rows: The rows of all parts. They are changed in place.
         parts: The parts, without the first run.
+        recorder_id: The recorder of the first run.
     """
+    recorders: dict[str, str | None] = {each.root_plan_id: each.recorder_id for each in parts}
     plans = {plan.plan_id: plan for plan in rows.plans}
     calls = {call.tool_call_id: call for call in rows.tool_calls}
     steps = {step.step_id: step for step in rows.steps}
@@ -542,11 +559,20 @@ def attach_parts(rows: TreeRows, parts: Iterable[LaterPart]) -> None:
             continue
         call = calls.get(part.tool_call_id or "")
         step = steps.get(call.step_id or "") if call else last_steps.get(part.continues_run_id)
+        beside = plans.get(part.continues_run_id)
+        if step is None and beside is not None and beside.folded is not UNSET:
+            call = calls.get(beside.tool_call_id or "")
+            step = steps.get(beside.opened_by_step_id or (call and call.step_id) or "")
+        by_other = {part.recorder_id, recorders.get(part.continues_run_id, recorder_id)} - {None}
         plan.tool_call_id = call.tool_call_id if call is not None else None
         plan.opened_by_step_id = step.step_id if step is not None and call is None else None
         plan.parent_plan_id = step.plan_id if step is not None else None
         plan.position = position
-        plan.continues = Continuation(part.continues_run_id, part.inferred_from, part.is_inside)
+        plan.continues = Continuation(
+            part.continues_run_id, part.inferred_from, part.is_inside, len(by_other) > 1
+        )
+        if part.is_folded:
+            plan.folded = part.totals
     rows.plans.sort(key=lambda plan: (plan.position or 0) if plan.continues else -1)
 
 
@@ -780,6 +806,8 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
             itself = (
                 _FAILURE if origin_keys and (node.kind, node.plan_id) in origin_keys else NO_TOTALS
             )
+            if node.folded is not UNSET:
+                itself = _sum(itself, [node.folded])
             below = node.agent_executions
         node.own = node.cumulative = _sum(itself, [child.own for child in below])
         deeper = [opened[id(child)] for child in below if id(child) in opened]

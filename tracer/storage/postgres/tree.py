@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -13,10 +14,11 @@ from sqlalchemy import Enum, Uuid
 from tracer.errors import RecordNotFound
 from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.lineage.diff import BEGINNING, digest_of, is_digest
-from tracer.lineage.tree import NODES, ROWS, LaterPart, attach_parts, unknown_plan
+from tracer.lineage.tree import NODES, ROWS, LaterPart, TreeTotals, attach_parts, unknown_plan
 from tracer.records import Kind
 from tracer.records.masks import MARK_CHARACTERS, NOT_KEPT
 from tracer.records.merge import RULES
+from tracer.records.prices import known_total
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import KIND_WORDS
@@ -25,13 +27,17 @@ from tracer.storage.postgres.tables import ALWAYS, METADATA, NOT_DELETED, RUN_NO
 from tracer.store import RunChanges
 from tracer.text import PREVIEW_BYTES, preview
 
-# --- Read the rows of a tree from Postgres: five queries, and one more for a sub-plan.
+# --- Read the rows of a tree from Postgres: five queries, one more for a sub-plan, and two more for
+# the parts of a piece of work.
 #
 # Runs in a worker thread (`session.in_snapshot`).
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 
 SomeRow = TypeVar("SomeRow", bound=Row)
+
+MAX_PART_RECORDS = 10_000
+"""The most records of later parts in the tree of a piece of work. Further parts are folded."""
 
 # The first characters contain at least the first bytes; `preview` then cuts between characters.
 # The CASE avoids counting the characters of short strings.
@@ -115,7 +121,7 @@ _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
 
 _FIND = f"""
 SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans,
-    run.whole_status IS NOT NULL
+    run.whole_status IS NOT NULL, run.recorder_id::text
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
 WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
@@ -124,13 +130,21 @@ ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
 _PARTS = f"""
 SELECT part.root_plan_id::text, coalesce(part.started_at, part.recorded_at),
     part.continues_run_id::text, link.tool_call_id::text, link.inferred_from, part.is_inside,
-    part.unread_spans
+    part.recorder_id::text, part.unread_spans, part.input_tokens, part.output_tokens,
+    part.cost_usd::float8, part.unpriced_calls, part.tool_calls
 FROM run AS part LEFT JOIN run_link AS link ON link.project_id = part.project_id
     AND link.root_plan_id = part.root_plan_id AND link.is_link
     AND link.continued_run_id = part.continues_run_id
 WHERE part.project_id = %(project_id)s AND part.head_id = %(run)s AND part.{RUN_NOT_DELETED}
 ORDER BY link.number"""
 """Read the runs that continue the run, with the calls that they continue: a row for each call."""
+
+_COUNT_PARTS = " UNION ALL ".join(
+    f"SELECT root_plan_id::text, count(*) FROM {TABLES[kind]} WHERE project_id = %(project_id)s"
+    f" AND root_plan_id = ANY(%(runs)s) AND {ALWAYS} GROUP BY root_plan_id"
+    for kind in RECORDS
+)
+"""Count the records of the runs `runs`: up to a row for each run and kind."""
 
 _FIND_RUN = f"""
 SELECT revision, recorded_at FROM run
@@ -186,8 +200,17 @@ _OF_RUN = {
     payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
 }
 
+_NOT_FOLDED = "(root_plan_id <> ALL(%(folded)s)"
 _OF_PARTS = {
-    payloads: {kind: rows_query(kind, payloads, "true", "= ANY(%(runs)s)") for kind in _BELOW}
+    payloads: {
+        kind: rows_query(
+            kind,
+            payloads,
+            f"{_NOT_FOLDED}{' OR plan_id = root_plan_id' if kind is Kind.PLAN else ''})",
+            "= ANY(%(runs)s)",
+        )
+        for kind in _BELOW
+    }
     for payloads in Payloads
 }
 
@@ -226,7 +249,7 @@ def read_tree(
         if run is None:
             raise RecordNotFound("plan", plan_id)
         return TreeRows([unknown_plan(plan_id)], revision=Revision(plan_id, *run))
-    run_id, opener_id, number, recorded_at, unread, has_parts = row
+    run_id, opener_id, number, recorded_at, unread, has_parts, recorder_id = row
     parameters |= {"run": run_id, "opener": opener_id}
     parts: dict[str, LaterPart] = {}
     if run_id != plan_id:
@@ -234,10 +257,10 @@ def read_tree(
         parameters["plans"] = [each for (each,) in below]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
     if has_parts and all_parts and run_id == plan_id:
-        found = connection.execute(_PARTS, parameters).fetchall()
-        parts = {part[0]: LaterPart(*part) for *part, _ in found}
-        unread += sum({row[0]: row[-1] for row in found}.values())
+        parts = _read_parts(connection, parameters)
+        unread += sum(part.unread_spans for part in parts.values() if not part.is_folded)
         parameters["runs"] = [run_id, *map(UUID, parts)]
+        parameters["folded"] = [UUID(each) for each, part in parts.items() if part.is_folded]
         queries = _OF_PARTS[payloads]
     rows = read_rows(connection, NODES, queries, parameters, payloads)
     tree = TreeRows(
@@ -248,10 +271,29 @@ def read_tree(
         revision=Revision(run_id, number, recorded_at),
         unread_spans=unread,
     )
-    attach_parts(tree, parts.values())
+    attach_parts(tree, parts.values(), recorder_id)
     if opener_id is not None:
         _take_opener_out(tree, str(opener_id))
     return tree
+
+
+def _read_parts(connection: SyncConnection, parameters: dict[str, Any]) -> dict[str, LaterPart]:
+    """Return the runs that continue a run, by id, the earliest first."""
+    found = connection.execute(_PARTS, parameters).fetchall()
+    parts: dict[str, LaterPart] = {}
+    for *fields, unread, input_tokens, output_tokens, cost, unpriced, calls in found:
+        known = known_total(cost, unpriced + unread)
+        totals = TreeTotals(input_tokens, output_tokens, known, unpriced + unread, calls)
+        parts[fields[0]] = LaterPart._make([*fields, unread, totals, False])
+    counts = Counter[str]()
+    runs = parameters | {"runs": [*map(UUID, parts)]}
+    for run_id, count in connection.execute(_COUNT_PARTS, runs).fetchall():
+        counts[run_id] += count
+    total = 0
+    for run_id, part in sorted(parts.items(), key=lambda item: (item[1].started_at, item[0])):
+        total += counts[run_id]
+        parts[run_id] = part._replace(is_folded=total > MAX_PART_RECORDS)
+    return parts
 
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
