@@ -61,3 +61,13 @@ test('a call with several sub-agents keeps a row for each', () => {
 
   expect(outline(forest)).toEqual(['root', '  call', '    one', '    two'])
 })
+
+test('a part of a piece of work keeps a row of its own below its call', () => {
+  const continues = {
+    ...{ rootPlanId: 'root', inferredFrom: null },
+    ...{ isInside: false, isByOtherProcess: false },
+  }
+  const call = toolCall('call', { subPlans: [plan('part', { toolCallId: 'call', continues })] })
+  const forest = mergeRows(forestOf(plan('root', { unplaced: [call] })))
+  expect(forest.byKey.get('part')).not.toBe(forest.byKey.get('call'))
+})

@@ -51,6 +51,8 @@ function onlyChild(row: Row): RecordRow | null {
 }
 
 function saysTheSame(row: RecordRow, child: RecordRow): boolean {
+  // A part of a piece of work begins with a row of its own.
+  if (child.record.kind === 'plan' && child.record.continues) return false
   if (row.record.kind === 'toolCall') return child.kind === 'plan'
   if (row.record.kind !== 'plan' || child.record.kind !== 'step') return false
   return isSameAgent(row.record, child.record.agentName)

@@ -51,7 +51,10 @@ test('a record that a message removes is gone, and what was below it waits', () 
 })
 
 test('a part that continues the work of a call follows the agent that the call opened', () => {
-  const continues = { rootPlanId: 'root', inferredFrom: null, isInside: false }
+  const continues = {
+    ...{ rootPlanId: 'root', inferredFrom: null },
+    ...{ isInside: false, isByOtherProcess: false },
+  }
   const records = readRecords(plan('root'))
   applyChanges(
     records,

@@ -50,16 +50,6 @@ export function isRecord(row: Row | null | undefined): row is RecordRow {
   return row != null && row.kind !== UNPLACED
 }
 
-/** The agent that a call started and that still works, although the call has ended; otherwise null. */
-export function agentInBackground(row: RecordRow): PlanNode | null {
-  if (row.kind !== 'toolCall' || activityOf(row.record.status) !== 'ended') return null
-  for (const each of [...row.carried, ...row.children]) {
-    if (!isRecord(each) || each.record.kind !== 'plan') continue
-    if (activityOf(each.record.status) === 'active') return each.record
-  }
-  return null
-}
-
 /** Every row from top to bottom, as if all were open. */
 export function inOrder(tops: readonly Row[]): Row[] {
   const ordered: Row[] = []

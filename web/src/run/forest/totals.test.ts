@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { thinkAct } from './example-tree'
-import { NO_TOTALS, totalsOf } from './totals'
+import { forestOf, plan, step, thinkAct } from './example-tree'
+import { NO_TOTALS, totalsOf, totalsOfRun } from './totals'
 
 /** The costs of a round without calls. */
 function costsOf(fields: Parameters<typeof thinkAct>[1]) {
@@ -34,4 +34,15 @@ test('known costs are summed, and unpriced calls counted', () => {
 
   expect(summed(child(0, 0))).toEqual([0.25, 0])
   expect(summed(child(null, 2), child(0.5, 1))).toEqual([0.75, 3])
+})
+
+test('the totals of a run include folded parts and records without a parent', () => {
+  const folded = { ...NO_TOTALS, inputTokens: 5, costUsd: 0.5, toolCalls: 3 }
+  const agent = step('step', { subPlans: [plan('part', { openedByStepId: 'step', folded })] })
+  const loose = thinkAct('round', { inputTokens: 7, outputTokens: 0, costUsd: 0.25 })
+  const { tops } = forestOf(plan('root', { agentExecutions: [agent], unplaced: [loose] }))
+
+  const { inputTokens, costUsd, toolCalls } = totalsOfRun(tops)
+
+  expect([inputTokens, costUsd, toolCalls]).toEqual([12, 0.75, 3])
 })

@@ -1,5 +1,6 @@
 /** Sums over a record and the records below it, as `tracer.lineage` adds them up. */
 import type { NodeTotals, TreeNode } from '../../api/shapes'
+import { isRecord, type Row } from './rows'
 
 interface Summed {
   record: TreeNode
@@ -25,7 +26,17 @@ export function totalsOf({ record, children }: Summed): {
   return { own, cumulative }
 }
 
+/** Returns the totals of a whole run: those of its root plan and of the records without a parent. */
+export function totalsOfRun(tops: readonly Row[]): NodeTotals {
+  const sums = { ...NO_TOTALS }
+  for (const top of tops) {
+    for (const row of isRecord(top) ? [top] : top.children) add(sums, row.cumulative)
+  }
+  return sums
+}
+
 function ofItself(record: TreeNode): NodeTotals {
+  if (record.kind === 'plan' && record.folded) return { ...record.folded }
   const round = record.kind === 'thinkAct' ? record : null
   const inputTokens = round?.inputTokens ?? 0
   const outputTokens = round?.outputTokens ?? 0

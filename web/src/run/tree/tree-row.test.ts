@@ -46,7 +46,7 @@ test('unusual properties of a record are marked and explained', async () => {
 })
 
 test('a call whose agent continues after it is marked as running in the background', async () => {
-  const opened = plan('agent', { status: 'running', toolCallId: 'call' })
+  const opened = plan('agent', { status: 'running', finishedAt: null, toolCallId: 'call' })
   for (const [status, mark] of [
     ['succeeded', true],
     ['running', false],
@@ -55,6 +55,51 @@ test('a call whose agent continues after it is marked as running in the backgrou
     const row = await showRow('call', plan('root', { unplaced: [call] }))
     expect(row.text().includes('running in the background')).toBe(mark)
   }
+})
+
+/** A time so many seconds after the start of the examples. */
+function at(seconds: number): string {
+  return new Date(Date.parse('2026-11-21T22:21:52Z') + seconds * 1000).toISOString()
+}
+
+test('an agent that worked after its call shows when it ran relative to the call', async () => {
+  const times = { startedAt: at(0), finishedAt: at(2) }
+  const call = toolCall('call', {
+    ...times,
+    subPlans: [plan('agent', { toolCallId: 'call', startedAt: at(1), finishedAt: at(9) })],
+  })
+  const row = await showRow('call', plan('root', { unplaced: [call] }))
+  expect(row.text()).toContain('background 1s–9s')
+  expect(row.get('.reason').attributes('title')).toContain('from 1s to 9s')
+})
+
+test('a part begins with how long after its call or run it began, and by which process', async () => {
+  const before = plan('root', { planId: 'root', startedAt: at(0), finishedAt: at(10) })
+  const parts: [object, string][] = [
+    [{ isInside: false, isByOtherProcess: true }, 'continued 14h 0m later by another process'],
+    [{ isInside: false, isByOtherProcess: false }, 'continued 14h 0m later'],
+    [{ isInside: true, isByOtherProcess: false }, 'joined 14h 0m after the start'],
+  ]
+  for (const [fields, text] of parts) {
+    const continues = { rootPlanId: 'root', inferredFrom: null, ...fields } as never
+    const from = 14 * 3600 + ('isInside' in fields && fields.isInside ? 0 : 2)
+    const part = plan('part', { toolCallId: 'call', continues, startedAt: at(from) })
+    const call = toolCall('call', { startedAt: at(0), finishedAt: at(2), subPlans: [part] })
+    const agent = step('step', { toolCalls: [call] })
+    const row = await showRow('part', { ...before, agentExecutions: [agent] })
+    expect(row.get('.boundary').text()).toBe(text)
+  }
+})
+
+test('a part without a call counts from the end of the run that it continues', async () => {
+  const continues = {
+    ...{ rootPlanId: 'root', inferredFrom: null },
+    ...{ isInside: false, isByOtherProcess: false },
+  }
+  const part = plan('part', { openedByStepId: 'step', continues, startedAt: at(70) })
+  const agent = step('step', { subPlans: [part] })
+  const tree = plan('root', { startedAt: at(0), finishedAt: at(10), agentExecutions: [agent] })
+  expect((await showRow('part', tree)).get('.boundary').text()).toBe('continued 1m 0s later')
 })
 
 test('a failed row shows the message of its error, or else its type', async () => {
