@@ -169,6 +169,7 @@ _RUN_EXAMPLE: dict[str, Any] = {
     "continuesRunId": None,
     "headId": None,
     "isInside": False,
+    "beginningDeleted": False,
     "wholeStatus": None,
     "toolCalls": 14,
     "failedCalls": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.api.conftest import Api
+from tests.contract.moments import Moments
 from tests.sample_runs import SampleRun, sample_run
 from tracer.records import new_id
 
@@ -40,6 +41,27 @@ async def test_unchanged_resource_gets_304_until_it_changes(api: Api) -> None:
     for name, path in paths(run).items():
         status, _, now = await asked(api, path, tags[name])
         assert (status, now == tags[name]) == (200, False), name
+
+
+async def test_etag_of_the_first_run_changes_when_a_part_joins_changes_or_leaves(api: Api) -> None:
+    first, part = Moments(), Moments()
+    await api.writer.write([first.plan_started(), first.plan_finished()])
+    ways = [f"/api/runs/{first.root}", f"/api/plans/{first.root}/tree"]
+
+    async def tags() -> list[str]:
+        await api.projection.link()
+        return [(await api.get(way)).headers["ETag"] for way in ways]
+
+    seen = [await tags()]
+    await api.writer.write([part.plan_started(20, follows_runs=(first.root,))])
+    seen.append(await tags())
+    await api.writer.write([part.step_started(21)])
+    seen.append(await tags())
+    await api.writer.delete_run(part.root)
+    seen.append(await tags())
+
+    assert [len({*each}) for each in zip(*seen, strict=True)] == [4, 4]
+    assert await tags() == seen[-1]
 
 
 async def test_each_path_and_query_has_a_different_etag(api: Api) -> None:

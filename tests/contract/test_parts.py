@@ -170,20 +170,27 @@ async def test_parts_of_other_processes_are_marked(store: Store) -> None:
     assert [each.is_by_other_process for each in continued] == [True, False]
 
 
-async def test_change_of_a_later_run_resets_readers_of_the_first(store: Store) -> None:
+async def test_part_that_joins_changes_or_leaves_resets_readers_of_the_first_run(
+    store: Store,
+) -> None:
     first, events = first_run()
     later, more = later_run(first)
-    await store.record(*events, *more)
-    await store.link()
-    before = (await store.reader.read_run(first.root)).revision
-    assert not (await store.reader.read_changes(first.root, before, 10)).is_reset
-
-    await store.record(later.call_finished(25))
+    await store.record(*events)
     await store.link()
 
-    changes = await store.reader.read_changes(first.root, before, 10)
-    assert changes.is_reset
-    assert changes.revision > before
+    async def is_reset(revision: int) -> bool:
+        await store.link()
+        return (await store.reader.read_changes(first.root, revision, 10)).is_reset
+
+    for change in (
+        lambda: store.record(*more),
+        lambda: store.record(later.call_finished(25)),
+        lambda: store.writer.delete_run(later.root),
+    ):
+        before = (await store.reader.read_run(first.root)).revision
+        assert not await is_reset(before)
+        await change()
+        assert await is_reset(before)
 
 
 async def test_deletion_of_the_first_run_deletes_the_others(store: Store) -> None:

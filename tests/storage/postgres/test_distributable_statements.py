@@ -33,6 +33,7 @@ OF_ALL_SHARDS = {
     "linker.READ_KEYED_CALLS": "finds the calls of a session",
     "projection._NEXT": "lists the runs of a project",
     "projection._PENDING_REPROJECTIONS": "lists the pending runs of a project",
+    "projection._UNLINKED": "lists the runs of a project that are not linked",
 }
 """Statements that read all shards, and why. They lock and write nothing."""
 

@@ -2417,6 +2417,7 @@ export interface components {
          * @example {
          *       "agentName": "planner",
          *       "answer": "All is well.",
+         *       "beginningDeleted": false,
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
@@ -2773,6 +2774,7 @@ export interface components {
          * @description A run: the outcome of its root plan and the totals of all its records.
          * @example {
          *       "agentName": "planner",
+         *       "beginningDeleted": false,
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
@@ -3117,6 +3119,7 @@ export interface components {
          * @example {
          *       "agentName": "planner",
          *       "answer": "All is well.",
+         *       "beginningDeleted": false,
          *       "costUsd": 0.0121,
          *       "deploymentEnvironment": "production",
          *       "durationMs": 5649.188,
