@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
@@ -182,11 +183,12 @@ async def test_part_that_joins_changes_or_leaves_resets_readers_of_the_first_run
         await store.link()
         return (await store.reader.read_changes(first.root, revision, 10)).is_reset
 
-    for change in (
+    changes: list[Callable[[], Awaitable[None]]] = [
         lambda: store.record(*more),
         lambda: store.record(later.call_finished(25)),
         lambda: store.writer.delete_run(later.root),
-    ):
+    ]
+    for change in changes:
         before = (await store.reader.read_run(first.root)).revision
         assert not await is_reset(before)
         await change()

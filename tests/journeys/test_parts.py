@@ -60,7 +60,7 @@ async def test_follow_up_appears_on_the_open_page_and_in_the_list(
         header = page.locator(".run-header")
         await expect(header).not_to_contain_text(in_header)
 
-        follow_up = [
+        follow_up: list[Event] = [
             later.plan_started(follows_calls=(first.call,), agent_name="booker"),
             later.step_started(),
             later.call_started(2, name="pay"),
