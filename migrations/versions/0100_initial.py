@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0112"
+revision = "0113"
 down_revision = None
 branch_labels = None
 depends_on = None
