@@ -21,6 +21,7 @@ from tests.storage.postgres.work_histories import (
     prompt_of_claude_code,
     run_id,
 )
+from tracer.records import Status
 from tracer.storage.postgres import Pool
 
 
@@ -130,3 +131,28 @@ async def test_prompts_of_unknown_text_follow_the_order_of_their_session(
     assert await continued() == [None, ids(first), ids(second)]
     await project.happens([Deleted(second.run)])
     assert await continued() == [None, None]
+
+
+async def test_view_of_work_has_one_row_for_the_runs_of_a_piece_of_work(
+    pool: Pool, project: WorkHistory
+) -> None:
+    first, second, alone = Moments(), Moments(), Moments()
+    await project.writer.write(
+        [
+            first.plan_started(title="first", session_id="s"),
+            first.call_started(1),
+            first.plan_finished(10),
+            second.plan_started(20, title="second", follows_calls=(first.call,)),
+            second.call_started(21),
+            second.plan_finished(30, status=Status.FAILED),
+            alone.plan_started(40, title="alone"),
+        ]
+    )
+    await project.link()
+
+    query = """SELECT root_plan_id, title, session_id, status, parts, duration_ms, tool_calls
+        FROM trace.work WHERE project_id = %s ORDER BY began_at"""
+    assert await rows(pool, query, project.project.project_id) == [
+        (first.root, "first", "s", "failed", 2, 30_000, 2),
+        (alone.root, "alone", None, "running", 1, None, 0),
+    ]

@@ -135,6 +135,48 @@ COMMENT ON COLUMN trace.runs.whole_status IS 'The status of the whole piece of w
 COMMENT ON COLUMN trace.runs.refused_spans IS 'The number of spans and log records that were rejected with `run_too_large`.';
 COMMENT ON COLUMN trace.runs.beginning_deleted IS 'Whether the run that it continued was deleted, so that it is the first one of the rest.';
 
+CREATE VIEW trace.work WITH (security_invoker) AS
+SELECT
+    run.project_id,
+    run.head_id AS root_plan_id,
+    min(run.title) FILTER (WHERE run.root_plan_id = run.head_id) AS title,
+    min(run.agent_name) FILTER (WHERE run.root_plan_id = run.head_id) AS agent_name,
+    min(run.session_id) FILTER (WHERE run.root_plan_id = run.head_id) AS session_id,
+    min(run.subject) FILTER (WHERE run.root_plan_id = run.head_id) AS subject,
+    min(run.began_at) FILTER (WHERE run.root_plan_id = run.head_id) AS began_at,
+    min(coalesce(run.whole_status, run.status)) FILTER (WHERE run.root_plan_id = run.head_id) AS status,
+    count(*) AS parts,
+    min(run.started_at) AS started_at,
+    CASE WHEN bool_and(run.finished_at IS NOT NULL) THEN max(run.finished_at) END AS finished_at,
+    CASE WHEN bool_and(run.finished_at IS NOT NULL) THEN (extract(epoch FROM max(run.finished_at) - min(run.started_at)) * 1000)::float8 END AS duration_ms,
+    sum(run.input_tokens)::bigint AS input_tokens,
+    sum(run.output_tokens)::bigint AS output_tokens,
+    CASE WHEN sum(run.cost_usd) <> 0 OR sum(run.unpriced_calls) = 0 THEN coalesce(sum(run.cost_usd), 0) END AS cost_usd,
+    sum(run.unpriced_calls)::bigint AS unpriced_calls,
+    sum(run.tool_calls)::bigint AS tool_calls,
+    sum(run.failed_calls)::bigint AS failed_calls
+FROM trace.runs AS run GROUP BY run.project_id, run.head_id
+HAVING count(*) FILTER (WHERE run.root_plan_id = run.head_id) > 0;
+COMMENT ON VIEW trace.work IS 'Pieces of work: one row for each run that continues no other, with totals over the runs that continue it. A query reads all runs.';
+COMMENT ON COLUMN trace.work.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.work.root_plan_id IS 'The first run of the piece of work, which is `head_id` of all its runs in trace.runs.';
+COMMENT ON COLUMN trace.work.title IS 'The title of the first run.';
+COMMENT ON COLUMN trace.work.agent_name IS 'The agent of the first run.';
+COMMENT ON COLUMN trace.work.session_id IS 'The conversation of the first run.';
+COMMENT ON COLUMN trace.work.subject IS 'The person whose data the first run contains.';
+COMMENT ON COLUMN trace.work.began_at IS 'The start of the first run, or the time of recording if the start is unknown.';
+COMMENT ON COLUMN trace.work.status IS 'The status of the whole piece of work; see trace.runs.';
+COMMENT ON COLUMN trace.work.parts IS 'The number of its runs.';
+COMMENT ON COLUMN trace.work.started_at IS 'The earliest start of a run.';
+COMMENT ON COLUMN trace.work.finished_at IS 'The latest end of a run; null until all have ended.';
+COMMENT ON COLUMN trace.work.duration_ms IS 'The time from the first start to the last end in milliseconds, pauses between the runs included.';
+COMMENT ON COLUMN trace.work.input_tokens IS 'The input tokens of all models.';
+COMMENT ON COLUMN trace.work.output_tokens IS 'The output tokens of all models.';
+COMMENT ON COLUMN trace.work.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
+COMMENT ON COLUMN trace.work.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
+COMMENT ON COLUMN trace.work.tool_calls IS 'The number of tool calls.';
+COMMENT ON COLUMN trace.work.failed_calls IS 'The number of these calls that failed.';
+
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT
     plan.project_id,
