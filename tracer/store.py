@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
@@ -21,8 +20,10 @@ from tracer.records.events import Event
 from tracer.records.pages import (
     Page,
     RunHistogram,
+    RunOrder,
     RunPreview,
     RunSearch,
+    Spend,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -243,30 +244,6 @@ class RunFilter:
     """Whether each run is an item. Otherwise a run that continues another one is no item of its
     own, and the item of the first run describes the whole piece of work. The agent, the tool, the
     tag, the service and the text may then be those of any of its runs."""
-
-
-class RunOrder(StrEnum):
-    """The orders of a list of runs. A minus means that the greatest value comes first.
-
-    Runs without the value come last in both directions. A running run has no duration. A run
-    whose model calls have no known price has no cost. Runs with equal values are sorted by id.
-    """
-
-    LATEST = "-start"
-    EARLIEST = "start"
-    LONGEST = "-duration"
-    SHORTEST = "duration"
-    MOST_TOKENS = "-tokens"
-    FEWEST_TOKENS = "tokens"
-    MOST_EXPENSIVE = "-cost"
-    CHEAPEST = "cost"
-    MOST_TOOL_CALLS = "-toolCalls"
-    FEWEST_TOOL_CALLS = "toolCalls"
-
-    @property
-    def is_descending(self) -> bool:
-        """Whether the greatest value comes first."""
-        return self.value.startswith("-")
 
 
 @dataclass(frozen=True)
@@ -596,6 +573,17 @@ class TraceReader(CancelRequestReader, Protocol):
 
         Raises:
             RecordNotFound: The run does not exist or was deleted.
+        """
+
+    async def read_spend(self, period: TimeRange, by: str) -> list[Spend]:
+        """Return what model calls of runs of a period cost, the most expensive first.
+
+        Args:
+            period: When the runs started.
+            by: How the calls are divided: `model`, `agent`, `user` or `day`.
+
+        Returns:
+            At most 100 items.
         """
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:

@@ -17,7 +17,7 @@ from api.requests import until_client_leaves
 from api.routes.plans import content, tree_json
 from api.schemas import PLAN_ID, TOOL_CALL_ID
 from tracer.lineage import Payloads, TreeRows, build_tree
-from tracer.lineage.diff import diff_trees
+from tracer.lineage.diff import RunDiff, diff_trees
 from tracer.records import Kind
 from tracer.store import TraceReader
 
@@ -126,16 +126,20 @@ async def diff_runs(
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = conditional.check(*revisions)
-    sizes = [await reader.read_message_bytes(run_id) for run_id in (a, b)]
-    has_messages = sum(sizes) <= MOST_MESSAGE_BYTES
-    left, right = [
-        await until_client_leaves(request, _read(reader, run_id, has_messages)) for run_id in (a, b)
-    ]
-    written = await asyncio.to_thread(_written, left, str(a), right, str(b), has_messages)
+    diff = await until_client_leaves(request, compare(reader, a, b))
+    written = await asyncio.to_thread(_written, diff)
     return Response(written, headers=headers, media_type="application/json")
 
 
 _Read = tuple[TreeRows, dict[str, str]]
+
+
+async def compare(reader: TraceReader, a: UUID, b: UUID) -> RunDiff:
+    """Return the comparison of two runs."""
+    sizes = [await reader.read_message_bytes(run_id) for run_id in (a, b)]
+    has_messages = sum(sizes) <= MOST_MESSAGE_BYTES
+    left, right = [await _read(reader, run_id, has_messages) for run_id in (a, b)]
+    return await asyncio.to_thread(_compared, left, str(a), right, str(b), has_messages)
 
 
 async def _read(reader: TraceReader, run_id: UUID, has_messages: bool) -> _Read:
@@ -144,14 +148,17 @@ async def _read(reader: TraceReader, run_id: UUID, has_messages: bool) -> _Read:
     return rows, {str(think_act_id): text for think_act_id, text in messages.items()}
 
 
-def _written(left: _Read, a: str, right: _Read, b: str, has_messages: bool) -> bytes:
+def _compared(left: _Read, a: str, right: _Read, b: str, has_messages: bool) -> RunDiff:
     diff = diff_trees(
         build_tree(left[0], a),
         build_tree(right[0], b),
         left_messages=left[1],
         right_messages=right[1],
     )
+    return {**diff, "messagesCompared": has_messages}
+
+
+def _written(diff: RunDiff) -> bytes:
     root = tree_json(diff["root"], ["children"])
     rest = {name: value for name, value in diff.items() if name != "root"}
-    rest["messagesCompared"] = has_messages
     return msgspec.json.encode(rest)[:-1] + b',"root":' + root + b"}"

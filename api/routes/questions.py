@@ -18,7 +18,9 @@ from api.dependencies import Allowed, PlainRoute, Reader, parts_of, reader_for
 from api.middleware.authentication import check_site
 from api.problems import documented
 from api.requests import until_client_leaves
+from api.routes.diff import compare
 from tracer import questions
+from tracer.clock import utc_now
 from tracer.errors import AmbiguousReference, RecordNotFound
 from tracer.lineage import Payloads, build_tree
 from tracer.lineage.tree import PlanNode
@@ -26,6 +28,7 @@ from tracer.questions import QUESTIONS, UNTRUSTED, Asked
 from tracer.questions import asked as ask
 from tracer.questions.mcp_server import Context, mcp_server
 from tracer.records import Kind, access
+from tracer.records.pages import TimeRange
 from tracer.store import RecordMatch, RunFilter, TraceReader
 
 
@@ -85,9 +88,61 @@ async def _why(reader: TraceReader, asked: ask.Why) -> Answer:
     )
 
 
+async def _list(reader: TraceReader, asked: ask.List) -> Answer:
+    period = _period(asked)
+    wanted = RunFilter(
+        status=asked.status,
+        agent=asked.agent,
+        tool=asked.tool,
+        session=asked.session,
+        subject=asked.user,
+        q=asked.q,
+        since=period.since,
+        until=period.until,
+    )
+    page = await reader.list_runs(wanted, asked.limit, None, asked.sort)
+    return questions.runs(page.items, page.next_cursor, asked.budget)
+
+
+async def _record(reader: TraceReader, asked: ask.Record) -> Answer:
+    found = await find_one(reader, asked.id)
+    kind = Kind.PLAN if found.kind is Kind.RUN else found.kind
+    record = await reader.read_record(kind, found.id)
+    return await asyncio.to_thread(
+        questions.record, record, kind, asked.pointer, asked.start, asked.length, asked.budget
+    )
+
+
+async def _diff(reader: TraceReader, asked: ask.Diff) -> Answer:
+    left, right = [(await find_one(reader, each)).root_plan_id for each in (asked.a, asked.b)]
+    compared = await compare(reader, left, right)
+    return await asyncio.to_thread(questions.differences, compared, asked.budget)
+
+
+async def _stats(reader: TraceReader, asked: ask.Stats) -> Answer:
+    period = _period(asked)
+    is_spend = asked.by != "tool"
+    return questions.StatsAnswer(
+        by=asked.by,
+        since=period.since,
+        tools=[] if is_spend else (await reader.read_tool_stats(period)).items,
+        spend=await reader.read_spend(period, asked.by) if is_spend else [],
+        budget=asked.budget,
+    )
+
+
+def _period(asked: ask.List | ask.Stats) -> TimeRange:
+    now = utc_now()
+    return TimeRange(ask.moment_of(asked.since, now), ask.moment_of(asked.until, now))
+
+
 _ANSWERS: dict[type[Asked], Callable[[TraceReader, Any], Coroutine[Any, Any, Answer]]] = {
-    ask.Show: _show,
     ask.Why: _why,
+    ask.List: _list,
+    ask.Show: _show,
+    ask.Record: _record,
+    ask.Diff: _diff,
+    ask.Stats: _stats,
 }
 
 router = APIRouter(prefix="/api/questions", tags=["questions"])

@@ -39,7 +39,8 @@ from api.schemas import (
 )
 from tracer.context import Identity
 from tracer.records import Kind
-from tracer.store import RunFilter, RunOrder
+from tracer.records.pages import RunOrder
+from tracer.store import RunFilter
 from tracer.transfer import Format, exported
 
 # --- Routes that list, count, read, start, cancel and delete runs.

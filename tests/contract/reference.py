@@ -13,10 +13,10 @@ from tests.recordings import record_from, run_from
 from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.events import Event
 from tracer.records.merge import merge_records, partial_records
-from tracer.records.pages import TimeRange
+from tracer.records.pages import RunOrder, TimeRange
 from tracer.records.pages import moment_of as moment
 from tracer.records.record_classes import RECORDS, ActToolInfo
-from tracer.store import RunFilter, RunOrder, ToolCallFilter
+from tracer.store import RunFilter, ToolCallFilter
 from tracer.text import storable
 
 EPOCH, MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)

@@ -19,8 +19,9 @@ from tracer.lineage import Payloads
 from tracer.lineage.tree import UNSTORED
 from tracer.records import Kind
 from tracer.records.events import Event
+from tracer.records.pages import RunOrder
 from tracer.storage.memory import recording_in_memory
-from tracer.store import RunFilter, RunOrder, ToolCallFilter
+from tracer.store import RunFilter, ToolCallFilter
 
 RUN_FILTERS = [
     RunFilter(),

@@ -14,7 +14,8 @@ from tests.sample_runs import START, sample_run
 from tracer.errors import BadCursor, BadRequest
 from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, ThoughtRecorded
-from tracer.store import RunFilter, RunOrder, ToolCallFilter
+from tracer.records.pages import RunOrder
+from tracer.store import RunFilter, ToolCallFilter
 
 
 async def roots(store: Store, wanted: RunFilter) -> list[UUID]:

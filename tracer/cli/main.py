@@ -16,6 +16,7 @@ from tracer.cli.doctor import doctor
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
+from tracer.cli.setup import setup
 from tracer.cli.spools import spool
 from tracer.cli.terminal import console
 from tracer.cli.transfer import export_run, import_files
@@ -30,10 +31,15 @@ commands = typer.Typer(
 # In the order of `tracer --help`.
 commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
+commands.command(name="list")(questions.list_runs)
 commands.command(name="show")(questions.show_run)
 commands.command(name="why")(questions.why)
+commands.command(name="record")(questions.show_record)
+commands.command(name="diff")(questions.diff)
+commands.command(name="stats")(questions.stats)
 commands.command(name="mcp")(questions.mcp)
 commands.command(name="check")(check)
+commands.command(name="setup")(setup)
 add_server_commands(commands, SERVER_COMMANDS)
 commands.command(name="run")(run_request)
 commands.command(name="doctor")(doctor)

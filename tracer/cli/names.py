@@ -22,10 +22,15 @@ COMMANDS = {
         "Send files of events or OTLP to the server at TRACER_URL. Files may be compressed with "
         "gzip."
     ),
+    "list": "List runs: a line each with question, answer, or where its failure began.",
     "show": "Outline a run, or what is below one record, folded to a budget of tokens.",
     "why": "Explain why a run failed, hangs, was abandoned or was slow.",
+    "record": "Print one record whole, or a slice of one of its payloads.",
+    "diff": "Compare two runs. Exit with 3 if they differ.",
+    "stats": "Print calls and failures by tool, or spend by model, agent, user or day.",
     "mcp": "Serve the questions as MCP tools over stdio, from the server at TRACER_URL.",
     "check": "Compare a run with a trajectory file, or with another run.",
+    "setup": "Let a coding agent read runs: add the MCP server at TRACER_URL to its settings.",
     "run": "Run a request with the application's agents, and print its outcome.",
     "doctor": (
         "Find out why a run does not appear: check the server, keys, ports, clocks and programs."

@@ -12,27 +12,34 @@ Public modules:
 
 from tracer.questions.asked import QUESTIONS, Asked, description
 from tracer.questions.outline import Folded, Line, Outline, kind_of, outline, outline_below
+from tracer.questions.rows import SAME, differences, record, runs
+from tracer.questions.rows import Stats as StatsAnswer
 from tracer.questions.text import LEAST_BUDGET, TOKEN_BYTES, UNTRUSTED, handle, quoted, shown
 from tracer.questions.why import Why, explain, round_above, target_of
 
 __all__ = [
     "LEAST_BUDGET",
     "QUESTIONS",
+    "SAME",
     "TOKEN_BYTES",
     "UNTRUSTED",
     "Asked",
     "Folded",
     "Line",
     "Outline",
+    "StatsAnswer",
     "Why",
     "description",
+    "differences",
     "explain",
     "handle",
     "kind_of",
     "outline",
     "outline_below",
     "quoted",
+    "record",
     "round_above",
+    "runs",
     "shown",
     "target_of",
 ]

@@ -5,16 +5,23 @@ REST, commands and MCP take the names, the arguments and the descriptions from h
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tracer.errors import BadRequest
 from tracer.questions.text import LEAST_BUDGET
+from tracer.records.pages import RunOrder
 
 Reference = Annotated[
     str,
     Field(min_length=1, max_length=200, description="A handle such as r0123456789, or an id."),
 ]
+
+Since = Annotated[str | None, Field(description="30m, 24h, 7d or RFC 3339.")]
 
 
 class Asked(BaseModel):
@@ -27,29 +34,104 @@ class Asked(BaseModel):
     ] = 1_000
 
 
-class Show(Asked):
-    """Outline a run, or what is below one record.
+class List(Asked):
+    """List runs, latest first: one line each with question, answer, or where its failure began."""
 
-    One line for each record, folded to the budget: failures, open work and large items first.
+    q: Annotated[str | None, Field(description="Words in the run.")] = None
+    status: Annotated[str | None, Field(description="failed, running, abandoned, succeeded …")] = (
+        None
+    )
+    agent: str | None = None
+    user: str | None = None
+    session: str | None = None
+    tool: Annotated[str | None, Field(description="A tool that was called.")] = None
+    since: Since = None
+    until: Since = None
+    sort: Annotated[
+        RunOrder, Field(description="-start, -duration, -cost, -tokens, or without a minus.")
+    ] = RunOrder.LATEST
+    limit: Annotated[int, Field(ge=1, le=200)] = 20
+
+
+class Show(Asked):
+    """Outline a run, or what is below one record: a line for each record, folded to the budget.
+
+    Failures, open work and large items come first.
     """
 
     run: Reference
 
 
 class Why(Asked):
-    """Explain why a run failed, hangs, was abandoned or was slow.
+    """Explain why a run failed, hangs, was abandoned or was slow. Start here for any failure.
 
-    Start here for any failure. Returns the record where it began with its full id, its error,
-    the calls that led there, and what the model saw.
+    Returns the record where it began with its full id, its error, the calls that led there, and
+    what the model saw.
     """
 
     run: Annotated[
-        Reference | None, Field(description="Of a run or record; the latest failed run if omitted.")
+        Reference | None, Field(description="A run or record; the latest failed run if omitted.")
     ] = None
 
 
-QUESTIONS: dict[str, type[Asked]] = {"why": Why, "show": Show}
+class Record(Asked):
+    """Return one record whole, or a slice of one of its payloads."""
+
+    id: Reference
+    pointer: Annotated[
+        str,
+        Field(
+            pattern="^(/.*)?$",
+            description="A JSON pointer into the record, such as /result/items/0.",
+        ),
+    ] = ""
+    start: Annotated[int, Field(ge=0, alias="from", description="The first character.")] = 0
+    length: Annotated[int | None, Field(ge=1, description="Of the slice, in characters.")] = None
+
+
+class Diff(Asked):
+    """Compare two runs: the first difference, then all others, then the totals."""
+
+    a: Reference
+    b: Reference
+
+
+class Stats(Asked):
+    """Return statistics: calls and failures by tool, or spend by model, agent, user or day."""
+
+    by: Literal["tool", "model", "agent", "user", "day"] = "tool"
+    since: Since = "7d"
+    until: Since = None
+
+
+QUESTIONS: dict[str, type[Asked]] = {
+    "why": Why,
+    "list": List,
+    "show": Show,
+    "record": Record,
+    "diff": Diff,
+    "stats": Stats,
+}
 """The questions by name, the most useful first."""
+
+_AGO = re.compile(r"(\d{1,5})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment_of(text: str | None, now: datetime) -> datetime | None:
+    """Return the time that a text means: a time before `now`, such as `7d`, or RFC 3339.
+
+    Raises:
+        BadRequest: It means no time.
+    """
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+    raise BadRequest("A time is 30m, 24h, 7d, 2w, or RFC 3339 such as 2026-11-21T09:00:00Z.")
 
 
 def description(question: type[Asked]) -> str:

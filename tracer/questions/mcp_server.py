@@ -73,11 +73,20 @@ def tools() -> list[Tool]:
 def _schema(question: type[Asked]) -> dict[str, Any]:
     """Return the JSON Schema of a question's arguments, without what models do not need."""
     schema = question.model_json_schema()
-    schema.pop("description", None)
-    schema.pop("title", None)
-    for value in schema["properties"].values():
-        value.pop("title", None)
-    return schema
+    kinds = schema.get("$defs", {})
+    properties = {}
+    for name, field in schema["properties"].items():
+        any_of = [each for each in field.pop("anyOf", ()) if each != {"type": "null"}]
+        merged = {**kinds.get(field.pop("$ref", "").rpartition("/")[2], {}), **field}
+        for each in any_of:
+            merged = {**each, **merged}
+        properties[name] = {
+            key: value
+            for key, value in merged.items()
+            if key in ("type", "enum", "description", "minimum") or (key == "default" and value)
+        }
+    required = schema.get("required", [])
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _result(text: str, *, is_error: bool = False) -> CallToolResult:

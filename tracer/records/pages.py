@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -108,6 +109,30 @@ class Page(Generic[Item]):
     indexed_up_to: datetime | None = None
     """If the page answers a search: the time up to which the search knows all changes. None while
     the index is built."""
+
+
+class RunOrder(StrEnum):
+    """The orders of a list of runs. A minus means that the greatest value comes first.
+
+    Runs without the value come last in both directions. A running run has no duration. A run
+    whose model calls have no known price has no cost. Runs with equal values are sorted by id.
+    """
+
+    LATEST = "-start"
+    EARLIEST = "start"
+    LONGEST = "-duration"
+    SHORTEST = "duration"
+    MOST_TOKENS = "-tokens"
+    FEWEST_TOKENS = "tokens"
+    MOST_EXPENSIVE = "-cost"
+    CHEAPEST = "cost"
+    MOST_TOOL_CALLS = "-toolCalls"
+    FEWEST_TOOL_CALLS = "toolCalls"
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the greatest value comes first."""
+        return self.value.startswith("-")
 
 
 # --- Histogram of runs: how many runs match a filter, in total and per time interval.
@@ -494,6 +519,21 @@ class ToolStatsPage:
     as_of: datetime | None = None
     """Calls that started more than two hours before this time are counted with their state at this
     time. None if all calls were counted for this page."""
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What the model calls with one model, agent, user or day used and cost."""
+
+    name: str | None
+    """The model, the agent, the user, or the day in UTC; None if unknown."""
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+    """The sum of the known costs in US dollars."""
+    unpriced_calls: int
+    """The number of calls whose cost is unknown."""
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tracer.records.pages import Page, RunPreview
+from tracer.records.pages import Page, RunOrder, RunPreview
 from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool
 from tracer.storage.postgres.lists import MOST_SORTED, Listing, list_of_runs, list_of_tool_calls
 from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import in_project
-from tracer.store import RunFilter, RunOrder, ToolCallFilter
+from tracer.store import RunFilter, ToolCallFilter
 
 DAY = datetime(2026, 3, 4, tzinfo=UTC)
 

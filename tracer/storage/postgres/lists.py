@@ -25,6 +25,7 @@ from tracer.records.pages import (
     RunBin,
     RunFailure,
     RunHistogram,
+    RunOrder,
     RunPreview,
     RunTexts,
     SortedCursor,
@@ -53,7 +54,7 @@ from tracer.storage.postgres.tables import (
     TABLES,
     is_text,
 )
-from tracer.store import RunFilter, RunOrder, ToolCallFilter, ToolCallPreview
+from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import beginning, storable
 
 # --- The lists, in SQL.

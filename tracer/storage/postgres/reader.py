@@ -22,8 +22,10 @@ from tracer.records.pages import (
     Page,
     RunFound,
     RunHistogram,
+    RunOrder,
     RunPreview,
     RunSearch,
+    Spend,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -62,7 +64,7 @@ from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named
 from tracer.storage.postgres.search_pages import FoundRuns, read_places, read_places_in_run
 from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
 from tracer.storage.postgres.spans import list_parts, read_part, read_span_records
-from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
+from tracer.storage.postgres.stats import read_history_of_tool, read_spend, read_stats_of_tools
 from tracer.storage.postgres.tables import (
     ALWAYS,
     NOT_DELETED,
@@ -85,7 +87,6 @@ from tracer.store import (
     RecordMatch,
     RunChanges,
     RunFilter,
-    RunOrder,
     SpanPart,
     ToolCallFilter,
     ToolCallPreview,
@@ -606,6 +607,12 @@ class PostgresReader:
         """Return the statistics of each tool."""
         return await in_snapshot(
             self._project, lambda c: read_stats_of_tools(c, self._project_id, period, name)
+        )
+
+    async def read_spend(self, period: TimeRange, by: str) -> list[Spend]:
+        """Return what model calls cost, by `model`, `agent`, `user` or `day`."""
+        return await in_snapshot(
+            self._project, lambda c: read_spend(c, self._project_id, period, by)
         )
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:
