@@ -26,7 +26,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.commands.analysts import analysts, psql
+from api.commands.analysts import analysts, psql, sql
 from api.commands.database import database
 from api.commands.deletion import erase, prune
 from api.commands.keys import first_key_notice, keys, projects
@@ -413,6 +413,7 @@ commands.command(name="erase")(erase)
 commands.command(name="reproject")(reproject)
 commands.command(name="projector")(projector)
 commands.command(name="psql")(psql)
+commands.command(name="sql")(sql)
 commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)

@@ -22,7 +22,14 @@ import httpx2
 import msgspec
 
 from tracer import questions
-from tracer.errors import NOTHING_FOUND, USAGE, BadRequest, StoreUnavailable, TooLarge
+from tracer.errors import (
+    FAILED,
+    NOTHING_FOUND,
+    USAGE,
+    BadRequest,
+    StoreUnavailable,
+    TooLarge,
+)
 from tracer.lineage import Row
 from tracer.lineage.tree import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.settings import LOCAL_SERVER, read_settings
@@ -246,21 +253,24 @@ def _calls(node: ToolCallNode) -> Iterator[Call]:
 class Refused(BadRequest):
     """A server rejected a request."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, code: str = "") -> None:
         super().__init__(f"The server answered {status}: {reason}")
         self.status = status
         """The status code of HTTP."""
-        self.exit_code = {404: NOTHING_FOUND, 400: USAGE, 409: USAGE, 422: USAGE}.get(status, 1)
+        is_usage = status in (400, 422) or code == "ambiguous_reference"
+        self.exit_code = NOTHING_FOUND if status == 404 else USAGE if is_usage else FAILED
 
 
 def refusal(status: int, content: bytes) -> Refused:
     """Return the error for a response, with the server's reason."""
+    code = ""
     try:
         problem = json.loads(content)
         reason = problem.get("detail") or problem["message"]
+        code = problem.get("code") or ""
     except (ValueError, AttributeError, KeyError):
         reason = "the response is not from a Tracer server, or the request was too large."
-    return Refused(status, reason)
+    return Refused(status, reason, code)
 
 
 class RunSummary(msgspec.Struct, rename="camel", frozen=True):

@@ -1,4 +1,4 @@
-"""The commands `tracer analysts` and `tracer psql`, which give SQL access to one project."""
+"""The commands that give SQL access to one project: `tracer analysts`, `psql` and `sql`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
@@ -21,11 +22,18 @@ from rich.table import Table
 from api.commands import database as db
 from tracer.cli.terminal import AsJson, Project, console, run_command
 from tracer.errors import ConfigurationError, StoreUnavailable
+from tracer.questions import shown
 from tracer.records import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.embedded import installed_programs
 from tracer.storage.postgres import Pool, open_pool
-from tracer.storage.postgres.analysts import NewAnalyst, add_analyst, list_analysts, remove_analyst
+from tracer.storage.postgres.analysts import (
+    NewAnalyst,
+    add_analyst,
+    list_analysts,
+    remove_analyst,
+    run_query,
+)
 
 analysts = typer.Typer(
     name="analysts",
@@ -93,6 +101,36 @@ def list_all(as_json: AsJson = False) -> None:
     run_command(run)
 
 
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
+    project: Project = DEFAULT_PROJECT,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a query of one project's records returns. Views need no schema.
+
+    A database role is created for this query, which can only read the project, and removed at its
+    end.
+    """
+
+    async def run(settings: Settings) -> None:
+        async with _temporary_analyst(settings, project) as new:
+            columns, rows = await run_query(new.url, query)
+        if as_json:
+            found = [dict(zip(columns, row, strict=True)) for row in rows]
+            typer.echo(orjson.dumps(found, default=str).decode())
+        elif sys.stdout.isatty():
+            table = Table(*map(shown, columns), box=None)
+            for row in rows:
+                table.add_row(*("" if each is None else shown(str(each)) for each in row))
+            Console(markup=False).print(table)
+        else:
+            typer.echo("\t".join(map(shown, columns)))
+            for row in rows:
+                typer.echo("\t".join("" if each is None else shown(str(each)) for each in row))
+
+    run_command(run)
+
+
 def psql(
     project: Project = DEFAULT_PROJECT,
     arguments: Annotated[
@@ -105,13 +143,8 @@ def psql(
     """
 
     async def run(settings: Settings) -> None:
-        role = f"tracer_psql_{secrets.token_hex(4)}"
-        async with _database(settings) as pool:
-            new = await add_analyst(pool, role, project)
-            try:
-                code = await _run_psql(new, arguments or [])
-            finally:
-                await remove_analyst(pool, role)
+        async with _temporary_analyst(settings, project) as new:
+            code = await _run_psql(new, arguments or [])
         if code:
             raise typer.Exit(code)
 
@@ -142,6 +175,18 @@ def _psql() -> str:
         with suppress(StoreUnavailable):
             return str(installed_programs() / "psql")
     return "psql"
+
+
+@asynccontextmanager
+async def _temporary_analyst(settings: Settings, project: str) -> AsyncIterator[NewAnalyst]:
+    """Yield a role that reads a project, and remove it afterwards."""
+    role = f"tracer_psql_{secrets.token_hex(4)}"
+    async with _database(settings) as pool:
+        new = await add_analyst(pool, role, project)
+        try:
+            yield new
+        finally:
+            await remove_analyst(pool, role)
 
 
 @asynccontextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from uuid import UUID
 
 import httpx2
 
@@ -39,3 +40,12 @@ async def check(answer: httpx2.Response) -> None:
         return
     await answer.aread()
     raise refusal(answer.status_code, answer.content)
+
+
+async def run_id_of(server: httpx2.AsyncClient, reference: str) -> str:
+    """Return the id of the run that a handle means. An id is returned as it is."""
+    with suppress(ValueError):
+        return str(UUID(reference))
+    answer = await server.get("api/questions/record", params={"id": reference})
+    await check(answer)
+    return str(answer.json()["rootPlanId"])

@@ -18,6 +18,7 @@ from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
 from tracer.cli.setup import setup
 from tracer.cli.spools import spool
+from tracer.cli.tail import tail
 from tracer.cli.terminal import console
 from tracer.cli.transfer import export_run, import_files
 
@@ -37,6 +38,7 @@ commands.command(name="why")(questions.why)
 commands.command(name="record")(questions.show_record)
 commands.command(name="diff")(questions.diff)
 commands.command(name="stats")(questions.stats)
+commands.command(name="tail")(tail)
 commands.command(name="mcp")(questions.mcp)
 commands.command(name="check")(check)
 commands.command(name="setup")(setup)

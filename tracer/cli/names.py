@@ -6,6 +6,7 @@ SERVER_COMMANDS = {
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "projector": "Turn accepted spans into records, without a server, until it is stopped.",
     "psql": "Open psql with read access to one project.",
+    "sql": "Print what a query of one project's records returns.",
     "serve": "Serve the API and the viewer.",
     "demo": "Record runs of the demonstration, and show them in the viewer.",
     "migrate": "Bring the database's schema up to date.",
@@ -17,7 +18,7 @@ SERVER_GROUPS = {
     "projects": "Show and change how long projects store runs.",
 }
 COMMANDS = {
-    "export": "Export a run of the server at TRACER_URL. `tracer import` reads the file.",
+    "export": "Export runs of the server at TRACER_URL. `tracer import` reads the files.",
     "import": (
         "Send files of events or OTLP to the server at TRACER_URL. Files may be compressed with "
         "gzip."
@@ -28,6 +29,7 @@ COMMANDS = {
     "record": "Print one record whole, or a slice of one of its payloads.",
     "diff": "Compare two runs. Exit with 3 if they differ.",
     "stats": "Print calls and failures by tool, or spend by model, agent, user or day.",
+    "tail": "Print starts, ends and failures in runs as they happen, until the runs have ended.",
     "mcp": "Serve the questions as MCP tools over stdio, from the server at TRACER_URL.",
     "check": "Compare a run with a trajectory file, or with another run.",
     "setup": "Let a coding agent read runs: add the MCP server at TRACER_URL to its settings.",

@@ -9,21 +9,22 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple, TypeVar
-from uuid import UUID
 
 import httpx2
 import orjson
 import typer
 
-from tracer.cli.http import check, server_of
-from tracer.cli.terminal import console, run_command
+from tracer.cli.http import check, run_id_of, server_of
+from tracer.cli.terminal import console, counted, run_command
+from tracer.clock import utc_now
 from tracer.errors import BadRequest, missing_extra
+from tracer.questions.asked import moment_of
 from tracer.settings import Settings
 
 BATCH_BYTES = 4_000_000
@@ -57,17 +58,22 @@ class Part(NamedTuple):
 
 
 def export_run(
-    root_plan_id: Annotated[
-        UUID, typer.Argument(metavar="ROOT_PLAN_ID", help="The id of the run's root plan.")
-    ],
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="A handle, or the id of the run.")
+    ] = None,
     wanted: Annotated[
         Format, typer.Option("--format", help="JSON lines, or OpenTelemetry's protobuf.")
     ] = Format.JSONL,
     output: Annotated[
-        Path | None, typer.Option(help="The file to write; standard output if omitted.")
+        Path | None,
+        typer.Option(help="The file to write; standard output if omitted. Of several: a folder."),
     ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Export all runs since then: 24h, 7d, or RFC 3339.")
+    ] = None,
+    is_failed: Annotated[bool, typer.Option("--failed", help="Of these, the failed runs.")] = False,
 ) -> None:
-    """Export a run of the server at TRACER_URL. `tracer import` reads the file."""
+    """Export runs of the server at TRACER_URL. `tracer import` reads the files."""
 
     async def run(settings: Settings) -> None:
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
@@ -75,24 +81,60 @@ def export_run(
                 "OTLP is binary, and the output is a terminal. Pass --output FILE, or pipe the "
                 "output to a program."
             )
+        if (run_id is None) == (since is None):
+            raise typer.BadParameter("Name one run, or pass --since and --output FOLDER.")
         async with server_of(settings) as server:
-            path = f"api/runs/{root_plan_id}/export"
-            async with server.stream("GET", path, params={"format": wanted.value}) as answer:
-                await check(answer)
-                last = b""
-                with _written_to(output) as file:
-                    async for part in answer.aiter_bytes():
-                        file.write(part)
-                        last = (last + part)[-_END_BYTES:]
-        end = _END.search(last)
-        if end is None:
-            raise BadRequest(
-                "The export is incomplete, because the server ended it early. Export the run again."
-            )
-        if int(end[1]):
-            console.print(f"Damaged blocks of spans that are left out: {int(end[1])}.", style="red")
+            if run_id is not None:
+                await _export(server, await run_id_of(server, run_id), wanted, output)
+                return
+            if output is None:
+                raise typer.BadParameter("Pass --output FOLDER: each run becomes a file.")
+            output.mkdir(parents=True, exist_ok=True)
+            count = 0
+            async for each in _runs(server, since, is_failed=is_failed):
+                await _export(server, each, wanted, output / f"{each}.{wanted.value}")
+                count += 1
+        console.print(f"{counted(count, 'run')} in {output}.", markup=False)
 
     run_command(run)
+
+
+async def _runs(
+    server: httpx2.AsyncClient, since: str | None, *, is_failed: bool
+) -> AsyncIterator[str]:
+    """Yield the ids of runs since a time, latest first."""
+    wanted = {"from": str(moment_of(since, utc_now())), "limit": "200"}
+    wanted |= {"status": "failed"} if is_failed else {}
+    while True:
+        answer = await server.get("api/runs", params=wanted)
+        await check(answer)
+        page = answer.json()
+        for each in page["items"]:
+            yield each["rootPlanId"]
+        if page["nextCursor"] is None:
+            return
+        wanted["cursor"] = page["nextCursor"]
+
+
+async def _export(
+    server: httpx2.AsyncClient, run_id: str, wanted: Format, output: Path | None
+) -> None:
+    """Write a run to a file."""
+    path = f"api/runs/{run_id}/export"
+    async with server.stream("GET", path, params={"format": wanted.value}) as answer:
+        await check(answer)
+        last = b""
+        with _written_to(output) as file:
+            async for part in answer.aiter_bytes():
+                file.write(part)
+                last = (last + part)[-_END_BYTES:]
+    end = _END.search(last)
+    if end is None:
+        raise BadRequest(
+            "The export is incomplete, because the server ended it early. Export the run again."
+        )
+    if int(end[1]):
+        console.print(f"Damaged blocks of spans that are left out: {int(end[1])}.", style="red")
 
 
 def import_files(

@@ -14,7 +14,17 @@ from tracer.questions.asked import QUESTIONS, Asked, description
 from tracer.questions.outline import Folded, Line, Outline, kind_of, outline, outline_below
 from tracer.questions.rows import SAME, differences, record, runs
 from tracer.questions.rows import Stats as StatsAnswer
-from tracer.questions.text import LEAST_BUDGET, TOKEN_BYTES, UNTRUSTED, handle, quoted, shown
+from tracer.questions.text import (
+    LEAST_BUDGET,
+    TOKEN_BYTES,
+    UNTRUSTED,
+    duration,
+    handle,
+    joined,
+    name,
+    quoted,
+    shown,
+)
 from tracer.questions.why import Why, explain, round_above, target_of
 
 __all__ = [
@@ -31,9 +41,12 @@ __all__ = [
     "Why",
     "description",
     "differences",
+    "duration",
     "explain",
     "handle",
+    "joined",
     "kind_of",
+    "name",
     "outline",
     "outline_below",
     "quoted",

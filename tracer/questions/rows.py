@@ -29,7 +29,7 @@ from tracer.questions.text import (
 )
 from tracer.records import Kind
 from tracer.records.merge import RULES
-from tracer.records.pages import RunPreview, Spend, ToolStats
+from tracer.records.pages import FoundPlace, RunPreview, Spend, ToolStats
 from tracer.records.record_classes import Record
 
 # --- Lists of runs.
@@ -50,7 +50,8 @@ class RunLine(Struct, rename="camel"):
     answer: str | None
     failure: str | None
     """The record at which its failure began, as text."""
-    snippet: str | None = None
+    found: str | None
+    """The record and the text in which a search found words."""
 
     def line(self) -> str:
         """Return the run as one line."""
@@ -64,7 +65,7 @@ class RunLine(Struct, rename="camel"):
             name(self.agent) if self.agent else "",
             quoted(self.request, 80),
             outcome and f"→ {outcome}",
-            (self.snippet and f"… {quoted(self.snippet, 120)}") or "",
+            f"found in {self.found}" if self.found else "",
         )
 
 
@@ -118,8 +119,13 @@ def _run_line(run: RunPreview) -> RunLine:
             name(failure.name),
             quoted(": ".join(filter(None, (failure.error_type, failure.error_message))), 100),
         ),
-        snippet=getattr(run, "snippet", None),
+        found=next(map(_place, run.found.places), None) if run.found else None,
     )
+
+
+def _place(place: FoundPlace) -> str:
+    snippet = "".join(part.text for part in place.snippet)
+    return joined(WORDS[place.kind], handle(place.id), name(place.field), quoted(snippet, 120))
 
 
 # --- One record.

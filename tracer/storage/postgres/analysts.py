@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from psycopg import errors, sql
+from psycopg import AsyncConnection, DatabaseError, errors, sql
 from sqlalchemy import Connection, text
 
 from tracer.errors import BadRequest, ConfigurationError
@@ -260,6 +260,32 @@ async def remove_analyst(pool: Pool, role: str) -> Analyst:
                     else:
                         await _end_sessions(connection, role, everywhere=False)
     return removed
+
+
+async def run_query(url: str, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows of one SQL statement, which an analyst executes.
+
+    Args:
+        url: The URL with which the analyst connects.
+        query: The statement.
+
+    Raises:
+        BadRequest: Postgres rejects the statement, or it returns no rows.
+        StoreUnavailable: The database does not answer.
+    """
+    with store_errors():
+        async with await AsyncConnection.connect(
+            url, autocommit=True, options="-c default_transaction_read_only=on"
+        ) as connection:
+            try:
+                cursor = await connection.execute(query.encode(), prepare=True)
+            except DatabaseError as error:
+                if error.diag.message_primary is None:
+                    raise
+                raise BadRequest(f"Postgres: {error.diag.message_primary}") from error
+            if cursor.description is None:
+                raise BadRequest("The statement returns no rows.")
+            return [column.name for column in cursor.description], await cursor.fetchall()
 
 
 async def list_analysts(pool: Pool) -> list[Analyst]:
