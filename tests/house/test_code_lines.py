@@ -21,7 +21,7 @@ BUDGETS: dict[str, int] = {
     "tracer/cli": 1_510,
     "tracer/client": 1_405,
     "tracer/lineage": 1_290,
-    "tracer/otel": 9_520,
+    "tracer/otel": 9_050,
     "tracer/questions": 900,
     "tracer/recorder": 1_080,
     "tracer/records": 2_495,
