@@ -512,3 +512,23 @@ def test_call_of_a_model_call_that_did_not_arrive_belongs_to_no_other_one() -> N
             run.records[Kind.TOOL_CALL].values(), key=lambda call: call["started_at"]
         )
     ] == [("call_m0", False, True), ("call_m1", False, False)]
+
+
+def test_request_is_read_from_a_later_model_call_if_the_first_did_not_arrive() -> None:
+    name = "opencode-two-tools-served"
+    messages = single(messages_of(name))
+    # The model calls of the title and of the first step.
+    calls = [
+        span
+        for _, message in messages
+        for span in sent_spans(message)
+        if span.name.startswith("ai.streamText")
+    ]
+    lost = {span.span_id for span in sorted(calls, key=lambda span: span.start)[:4]}
+    left = [
+        each for each in messages if not any(span.span_id in lost for span in sent_spans(each[1]))
+    ]
+
+    (run,) = projected(left)
+
+    assert run.whole_run["title"] == truth_of(name)["runs"][0]["prompt"]

@@ -421,21 +421,25 @@ class _Reader:
             )
         if span is not None and span is outer:
             facts = span.facts._replace(conversation=each.session, agent=name)
-        error = outer or span
-        message = error.status_message if error and error.status_code == STATUS_ERROR else None
-        message = message or self._notes.errors.get(each.span_id) if is_logged else message
-        is_failed = span is not None and span.status_code == STATUS_ERROR
         end = outer.end if outer is not None else self._end_of(each, agent)
-        if span is not None and not (is_logged and is_failed and span.end):
-            span.end, span.events = end, outer.events if outer is not None else span.events
+        message = self._notes.errors.get(each.span_id) if outer is None else None
+        source = outer or span
+        has_failed = source is not None and source.status_code == STATUS_ERROR
+        if source is not None and has_failed:
+            message = source.status_message or message or ""
         if span is not None:
             span.facts = facts
+            if outer is not None:
+                span.status_code, span.status_message = outer.status_code, outer.status_message
+                span.events = outer.events
+            if outer is not None or not has_failed or not span.end:
+                span.end = end
         if each.is_title:
             title: Name = ("title", each.span_id)
             fields = {"name": "title", "conversation": each.session, "is_placed": bool(agent)}
             yield Sign(Role.AGENT, (title,), start=each.start, end=end, agent=agent, fields=fields)
         asked = self._titled if each.is_title else self._requests
-        if agent not in asked and (each.is_title or name not in _HIDDEN_AGENTS):
+        if asked.get(agent) is None and (each.is_title or name not in _HIDDEN_AGENTS):
             asked[agent] = _asked_in(each)
         if name is not None and name not in _HIDDEN_AGENTS:
             self._names.setdefault(agent, name)
