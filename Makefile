@@ -178,6 +178,7 @@ agents: setup #: Run the newest coding agents from npm and compare what Tracer s
 docs: setup #: Build the documentation site in dist/site; a broken link fails
 	$(BIN)/python -m scripts.site
 	$(BIN)/zensical build --clean --strict
+	$(BIN)/python -m scripts.site --publish
 
 data: setup #: Bring views.sql up to date with fields; write docs/reference/data.md, docs/guides/queries.md and examples of SQL
 	$(BIN)/python -m scripts.views

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = ROOT / "dist" / "pages"
+SITE = ROOT / "dist" / "site"
 
 # Pages of the root, by their path in the site.
 ROOT_PAGES = {
@@ -38,6 +41,7 @@ def main() -> None:
             text = _for_site(source, place, places)
             (PAGES / place).write_text(text, encoding="utf-8")
     (PAGES / DECISIONS).write_text(_decisions(), encoding="utf-8")
+    (PAGES / "llms.txt").write_text(_for_models(), encoding="utf-8")
 
 
 def _for_site(source: Path, place: str, places: dict[Path, str]) -> str:
@@ -55,6 +59,26 @@ def _for_site(source: Path, place: str, places: dict[Path, str]) -> str:
     return "".join(each if each.startswith("```") else _LINK.sub(link, each) for each in parts)
 
 
+def publish_markdown() -> None:
+    """Copy the pages as Markdown, which models read, next to the built pages."""
+    for page in PAGES.rglob("*.md"):
+        shutil.copyfile(page, SITE / page.relative_to(PAGES))
+
+
+def _for_models() -> str:
+    """Return llms.txt (llmstxt.org): the pages of the site as Markdown, by section."""
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    lines = [f"# {site['site_name']}", "", f"> {site['site_description']}"]
+    for section in site["nav"]:
+        for title, pages in section.items():
+            lines += ["", f"## {title}", ""]
+            for page in pages:
+                text = (PAGES / page).read_text(encoding="utf-8")
+                name = next(line for line in text.splitlines() if line.startswith("# "))
+                lines.append(f"- [{name.removeprefix('# ')}]({page})")
+    return "\n".join([*lines, "", "## Optional", "", "- [A skill for agents](agents/SKILL.md)", ""])
+
+
 def _decisions() -> str:
     """Return a page that lists the decision records."""
     lines = ["# Decisions", ""]
@@ -65,4 +89,4 @@ def _decisions() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    publish_markdown() if "--publish" in sys.argv else main()

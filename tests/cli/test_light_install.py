@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.test_server_commands import packages_without, tracer
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
+from tracer.questions import QUESTIONS
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +47,7 @@ def test_command_line_without_extras_lists_commands_with_their_extras(
     listed = {line.split()[0]: line.split()[1] for line in done.stderr.splitlines()[1:]}
     assert listed == {
         **dict.fromkeys((*SERVER_COMMANDS, *SERVER_GROUPS), "server"),
-        **dict.fromkeys(("doctor", "export", "import", "show", "why"), "cli"),
+        **dict.fromkeys(("doctor", "export", "import", *QUESTIONS, "setup", "tail"), "cli"),
         "mcp": "cli,mcp",
         "check": "cli,testing",
         "run": "cli,runtime",

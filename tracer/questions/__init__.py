@@ -25,7 +25,7 @@ from tracer.questions.text import (
     quoted,
     shown,
 )
-from tracer.questions.why import Why, explain, round_above, target_of
+from tracer.questions.why import Why, explain, round_above, target_of, useful_lines
 
 __all__ = [
     "LEAST_BUDGET",
@@ -55,4 +55,5 @@ __all__ = [
     "runs",
     "shown",
     "target_of",
+    "useful_lines",
 ]

@@ -126,9 +126,9 @@ def moment_of(text: str | None, now: datetime) -> datetime | None:
     """
     if text is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
+        if ago := _AGO.fullmatch(text):
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         at = datetime.fromisoformat(text)
         return at if at.tzinfo else at.replace(tzinfo=UTC)
     raise BadRequest("A time is 30m, 24h, 7d, 2w, or RFC 3339 such as 2026-11-21T09:00:00Z.")
