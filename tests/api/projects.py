@@ -75,6 +75,8 @@ class Project:
             {
                 "rootPlanId": self.run.root,
                 "run": self.run.root,
+                "id": self.run.think_act,
+                "q": self.canary,
                 "a": self.run.root,
                 "b": self.run.root,
                 "planId": self.run.sub_plans[0],

@@ -6,7 +6,7 @@ SERVER_COMMANDS = {
     "reproject": "Compute the records of runs from their spans again, with this version of Tracer.",
     "projector": "Turn accepted spans into records, without a server, until it is stopped.",
     "psql": "Open psql with read access to one project.",
-    "sql": "Print what a query of one project's records returns.",
+    "sql": "Print what a query of one project's records returns. Views need no schema.",
     "serve": "Serve the API and the viewer.",
     "demo": "Record runs of the demonstration, and show them in the viewer.",
     "migrate": "Bring the database's schema up to date.",
