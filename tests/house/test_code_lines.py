@@ -28,7 +28,7 @@ BUDGETS: dict[str, int] = {
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 860,
-    "tracer/storage": 10_125,
+    "tracer/storage": 10_180,
     "tracer/testing": 570,
     "tracer/tools": 4_680,
 }
