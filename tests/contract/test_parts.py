@@ -156,6 +156,27 @@ async def test_parts_with_many_records_are_folded_to_their_totals(
     assert tree["unplaced"] == []
 
 
+async def test_program_that_continues_a_call_a_day_later_is_part_of_the_row_and_tree(
+    store: Store,
+) -> None:
+    day = 86_400
+    first, events = first_run()
+    await store.record(*events)
+    await store.link()
+    later, more = later_run(first, at=day)
+
+    await store.record(*more, later.plan_finished(day + 10, summary="Booked."))
+    await store.link()
+
+    [run] = await items(store)
+    assert (run.root_plan_id, run.parts, run.answer) == (first.root, 2, "Booked.")
+    assert run.finished_at == later.plan_finished(day + 10).at
+    rows = await store.reader.read_tree(first.root, Payloads.NONE)
+    [step] = plain(build_tree(rows, str(first.root)))["agentExecutions"]
+    [call] = step["toolCalls"]
+    assert [part["planId"] for part in call["subPlans"]] == [str(later.root)]
+
+
 async def test_parts_of_other_processes_are_marked(store: Store) -> None:
     first, events = first_run()
     (_, other), (_, same) = later_run(first, 20), later_run(first, 40)
