@@ -96,5 +96,6 @@ async function runsFor(text: string) {
   if (!isId(text)) return listRuns(text === '' ? { limit: 5 } : { q: text, limit: SHOWN_OF_GROUP })
   const run = await readRun(text)
   const items = run.ok ? [run.value as Run] : []
-  return { ok: true as const, value: { items, nextCursor: null, searchedBackTo: null } }
+  const page = { nextCursor: null, searchedBackTo: null, indexedUpTo: null }
+  return { ok: true as const, value: { items, ...page } }
 }

@@ -9,7 +9,7 @@ function at(id: string): string {
 
 function page(ids: string, nextCursor: string | null, title = 'before'): RunPage {
   const items = [...ids].map((id) => ({ rootPlanId: id, title, recordedAt: at(id) }) as Run)
-  return { items, nextCursor, searchedBackTo: null }
+  return { items, nextCursor, searchedBackTo: null, indexedUpTo: null }
 }
 
 function ids(of: RunPage): string {
@@ -102,6 +102,7 @@ test('as many runs are read again as may still change, and new ones may come', (
     ),
     nextCursor: null,
     searchedBackTo: null,
+    indexedUpTo: null,
   })
 
   expect(worthReading(NO_RUNS, 50, 300)).toBe(50)

@@ -2,7 +2,12 @@
 import type { Run, RunPage } from '../api/shapes'
 import { activityOf } from '../api/activity'
 
-export const NO_RUNS: RunPage = { items: [], nextCursor: null, searchedBackTo: null }
+export const NO_RUNS: RunPage = {
+  items: [],
+  nextCursor: null,
+  searchedBackTo: null,
+  indexedUpTo: null,
+}
 
 /** Adds the next page below the loaded runs. */
 export function appendPage(loaded: RunPage, next: RunPage): RunPage {
@@ -11,6 +16,7 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
     items: [...loaded.items, ...next.items.filter((run) => !known.has(run.rootPlanId))],
     nextCursor: next.nextCursor,
     searchedBackTo: next.searchedBackTo,
+    indexedUpTo: next.indexedUpTo,
   }
 }
 
