@@ -76,7 +76,7 @@ def _for_models() -> str:
                 text = (PAGES / page).read_text(encoding="utf-8")
                 name = next(line for line in text.splitlines() if line.startswith("# "))
                 lines.append(f"- [{name.removeprefix('# ')}]({page})")
-    return "\n".join([*lines, "", "## Optional", "", "- [A skill for agents](agents/SKILL.md)", ""])
+    return "\n".join([*lines, ""])
 
 
 def _decisions() -> str:

@@ -272,7 +272,7 @@ WHERE root_plan_id = %(id)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED
 """Of a run that has no records yet, its row alone."""
 
 # Not LIKE, which is not leakproof: row-level security would not use the index.
-_BY_HANDLE = _found(_matches("handle_key >= %(from)s AND handle_key < %(to)s"))
+BY_HANDLE = _found(_matches("handle_key >= %(from)s AND handle_key < %(to)s"))
 
 _BY_PROVIDER_ID = f"""
 SELECT 'toolCall', tool_call_id, root_plan_id FROM act_tool_info
@@ -550,7 +550,7 @@ class PostgresReader:
         if handle := _HANDLE.fullmatch(reference.lower()):
             start = handle[1][::-1]
             parameters |= {"from": start, "to": start + "g"}  # the digit after f
-            query = _BY_HANDLE
+            query = BY_HANDLE
         rows = await fetched(self._project, query, parameters)
         return [RecordMatch(Kind(kind), *ids) for kind, *ids in rows]
 
