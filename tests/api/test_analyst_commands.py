@@ -59,6 +59,29 @@ def test_psql_command_opens_a_shell_that_reads_one_project(
         assert owner.execute("SELECT FROM analyst").fetchall() == []
 
 
+def test_sql_command_reads_one_project_and_nothing_else(database_url: str, tmp_path: Path) -> None:
+    def sql(*arguments: str) -> tuple[int, str, str]:
+        done = in_process(tmp_path, "sql", *arguments, TRACER_DATABASE_URL=database_url)
+        return done.code, done.stdout, done.stderr
+
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute("INSERT INTO project VALUES (2, 'ward', now())")
+        query = "SELECT name, E'\\x1b[31m' AS red FROM project"
+
+        assert sql(query)[:2] == (0, "name\tred\ndefault\t\\u001b[31m\n")
+        assert json.loads(sql(query, "--project", "ward", "--json")[1])[0]["name"] == "ward"
+        for wrong in (
+            "DELETE FROM run",
+            "SELECT 1; SELECT 2",
+            "RESET ROLE",
+            "SELECT * FROM api_key",
+        ):
+            code, answer, error = sql(wrong)
+            assert (code, answer) == (1, ""), wrong
+            assert error.startswith("tracer: "), wrong
+        assert owner.execute("SELECT FROM analyst").fetchall() == []
+
+
 def test_printed_psql_command_connects_to_the_embedded_postgres(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
