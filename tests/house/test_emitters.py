@@ -11,8 +11,14 @@ EMITTERS = re.compile(
     r"|openllmetry|traceloop|vercel|crewai|autogen|smolagents|google.adk)",
     re.IGNORECASE,
 )
-OTHERS = ("tracer/otel/dialects/", "tracer/adapters/", "tracer/cli/emitters.py")
-"""The dialects, adapters, each of one framework, and the settings that `tracer doctor` checks."""
+OTHERS = (
+    "tracer/otel/dialects/",
+    "tracer/adapters/",
+    "tracer/cli/emitters.py",
+    "tracer/cli/setup.py",
+)
+"""The dialects, adapters, each of one framework, and the settings that `tracer doctor` checks and
+`tracer setup` writes."""
 
 
 def test_only_dialects_and_adapters_contain_names_of_frameworks() -> None:
