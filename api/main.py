@@ -31,6 +31,7 @@ from api.commands.database import database
 from api.commands.deletion import erase, prune
 from api.commands.keys import first_key_notice, keys, projects
 from api.commands.prices import prices
+from api.commands.search import search
 from api.commands.spans import projector, reproject
 from api.metrics import Metrics
 from api.middleware.authentication import Access, is_loopback
@@ -418,6 +419,7 @@ commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)
 commands.add_typer(prices)
+commands.add_typer(search)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]

@@ -19,6 +19,7 @@ from tracer.records import DEFAULT_PROJECT_ID, Run
 from tracer.records.access import ApiKey, Caller, NewKey, ProjectSettings, Scope, SettingsChange
 from tracer.records.events import Event
 from tracer.records.prices import ModelPrice
+from tracer.search import SearchProgress
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 
@@ -181,6 +182,9 @@ class ProjectStores(Protocol):
 
     def pool_stats(self) -> Mapping[str, int]:
         """Return the statistics of the connection pool."""
+
+    def search_progress(self) -> SearchProgress | None:
+        """Return how far the search index is; None if there is none."""
 
     def end(self) -> None:
         """End the event streams of all runs, because the server shuts down."""

@@ -18,7 +18,9 @@ from api.metrics import MEDIA_TYPE
 from api.parts import Parts, Recorder
 from api.problems import documented
 from api.schemas import Health, Readiness
+from tracer.clock import utc_now
 from tracer.errors import NotAllowed, SchemaOutOfDate, StoreUnavailable
+from tracer.search import SearchProgress
 
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
@@ -103,6 +105,7 @@ async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
         metrics += [failures, unread]
     if parts.stores is not None:
         metrics += _of_pool(parts.stores.pool_stats())
+        metrics += _of_search(await asyncio.to_thread(parts.stores.search_progress))
     if parts.recorder is not None:
         metrics += [each async for each in _of_recorder(parts.recorder)]
     return metrics + [each async for each in _of_database(parts, answer_seconds)]
@@ -119,6 +122,20 @@ def _of_pool(pool: Mapping[str, int]) -> Iterator[Metric]:
     waiting, timeouts = pool.get("requests_waiting", 0), pool.get("requests_errors", 0)
     yield Gauge("tracer_pool_waiting", "Requests that wait for a connection.", waiting)
     yield Counter("tracer_pool_timeouts", "Requests that got no connection in time.", timeouts)
+
+
+def _of_search(progress: SearchProgress | None) -> Iterator[Metric]:
+    if progress is None:
+        return
+    lag = (utc_now() - progress.up_to).total_seconds()
+    yield Gauge("tracer_search_lag_seconds", "Age of the last change that is indexed.", lag)
+    yield Gauge("tracer_search_index_bytes", "Bytes of the search index.", progress.size)
+    yield _by_state(
+        "tracer_search_earlier_runs",
+        "Runs that existed before the search index: those in it, and the others.",
+        indexed=progress.indexed,
+        waiting=max(0, progress.to_index - progress.indexed),
+    )
 
 
 async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:

@@ -13,6 +13,7 @@ from tracer.search.index import (
     RunDocument,
     SearchDirectory,
     SearchIndex,
+    SearchProgress,
     term,
 )
 from tracer.search.queries import Found, Query
@@ -31,6 +32,7 @@ __all__ = [
     "RunDocument",
     "SearchDirectory",
     "SearchIndex",
+    "SearchProgress",
     "Source",
     "plain_text",
     "term",

@@ -241,7 +241,7 @@ class IndexBuild:
             if not run.has_document:
                 if indexed is not None:
                     self.writer.remove(project_id, run.run_id)
-            elif indexed is None or indexed < run.revision:
+            elif indexed != run.revision:
                 missing[run.run_id] = run
         if not missing:
             return
@@ -296,9 +296,20 @@ class Follower:
             self.close()  # the directory was deleted
             self._try_at = 0.0
             return True
-        projects = self._source.projects()
-        is_busy = self._build.step(projects)
-        return self._rebuild(projects) or is_busy
+        try:
+            projects = self._source.projects()
+            is_busy = self._build.step(projects)
+            return self._rebuild(projects) or is_busy
+        except (OSError, ValueError) as error:  # such as a full disk: the caller has other work
+            log.warning("search_index_not_written", error=str(error))
+            self.close()
+            return False
+
+    @property
+    def indexed(self) -> int:
+        """How many runs this process has put into the index that it is building."""
+        build = self._next or self._build
+        return 0 if build is None else sum(e.indexed for e in build.state.projects.values())
 
     def close(self) -> None:
         """Release the directory."""
@@ -347,6 +358,7 @@ class Follower:
             return True
         self._next.commit()
         self._directory.use(self._next.writer.generation)
+        self._directory.end_rebuild()
         self._build.close()
         self._build, self._next = self._next, None
         return False

@@ -148,6 +148,20 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 @dataclass(frozen=True)
+class SearchProgress:
+    """How far the index of a server is."""
+
+    up_to: datetime
+    """All changes of ended runs up to this time are indexed, in all projects."""
+    indexed: int
+    """How many of the runs that existed before the index were read."""
+    to_index: int
+    """How many there were."""
+    size: int
+    """The bytes of the index."""
+
+
+@dataclass(frozen=True)
 class SearchDirectory:
     """The directory of one database's indexes."""
 
@@ -175,7 +189,6 @@ class SearchDirectory:
     def use(self, generation: Path) -> None:
         """Make readers use a generation, and delete all others. The caller has the lock."""
         _replace(self.path / _CURRENT, generation.name.encode())
-        (self.path / _REBUILD).unlink(missing_ok=True)
         for each in self.path.iterdir():
             if each.is_dir() and each != generation:
                 shutil.rmtree(each, ignore_errors=True)
@@ -196,6 +209,10 @@ class SearchDirectory:
         """Ask the process that has the lock to build a new index."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.path / _REBUILD).touch()
+
+    def end_rebuild(self) -> None:
+        """Note that the requested index is in use."""
+        (self.path / _REBUILD).unlink(missing_ok=True)
 
     def is_rebuild_requested(self) -> bool:
         """Return whether a new index is to be built."""
@@ -281,9 +298,10 @@ class IndexWriter:
 
     def close(self) -> None:
         """Give up what is not committed, and release the index."""
-        with suppress(ValueError):
+        with suppress(OSError, ValueError):
             self._writer.rollback()
-        self._writer.wait_merging_threads()
+        with suppress(OSError, ValueError):
+            self._writer.wait_merging_threads()
         del self._writer
 
 
@@ -307,6 +325,18 @@ class SearchIndex:
         state = generation and IndexState.read(generation)
         project = state.projects.get(project_id) if state else None
         return None if project is None or project.before is not None else project.up_to
+
+    def progress(self) -> SearchProgress | None:
+        """Return how far the index is; None if there is none."""
+        generation = None if self._directory is None else self._directory.generation()
+        state = generation and IndexState.read(generation)
+        if self._directory is None or not state:
+            return None
+        projects = state.projects.values()
+        up_to = min((each.up_to for each in projects), default=state.began_at)
+        indexed = sum(each.indexed if each.before else each.to_index for each in projects)
+        to_index = sum(each.to_index for each in projects)
+        return SearchProgress(up_to, indexed, to_index, self._directory.size())
 
     def hits(
         self,

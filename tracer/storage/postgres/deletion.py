@@ -130,6 +130,11 @@ SELECT root_plan_id FROM pending_run WHERE {_OF_PROJECT} AND since <= %(now)s
 ORDER BY root_plan_id"""
 """Finds the runs whose records lack spans that arrived by `now`."""
 
+MARK_ERASED = """
+UPDATE project SET erased_at = statement_timestamp() WHERE project_id = %(project_id)s
+RETURNING project_id"""
+"""Makes search indexes be built again, because their files have words of deleted runs."""
+
 # --- Act 1: the tombstone ------------------------------------------------------------------------
 
 WAIT = ""
@@ -442,7 +447,9 @@ class PostgresDeletion:
             deleted = await self._soft_delete([root_plan_id])
             if not deleted:
                 raise RecordNotFound("run", root_plan_id)
-            return done + await self._erase_rows(list(deleted))
+            done += await self._erase_rows(list(deleted))
+            await self._column(MARK_ERASED, {})
+            return done
 
     async def _later_parts(self, heads: Sequence[UUID]) -> list[tuple[UUID, bool]]:
         return await self._fetch_all(FIND_LATER_PARTS, {"heads": list(heads)})
@@ -490,6 +497,7 @@ class PostgresDeletion:
             values |= {"sessions": list(sessions), "heads": list(heads)}
             left = await self._column(COUNT_REMAINING_OF_SUBJECT, values)
             of_others = await self._column(FIND_PARTS_OF_OTHERS, values)
+            await self._column(MARK_ERASED, {})
             return done + Erasure(left=sum(left), parts_of_others=of_others)
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:

@@ -25,7 +25,7 @@ from tracer.records.sessions import (
     stored_session_id,
 )
 from tracer.redaction import Redaction, standard_redaction
-from tracer.search import SearchIndex
+from tracer.search import SearchIndex, SearchProgress
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.pool import Pool, store_errors
@@ -245,6 +245,10 @@ class ProjectStores:
     def pool_stats(self) -> Mapping[str, int]:
         """Return the statistics of the connection pool."""
         return self._pool.get_stats()
+
+    def search_progress(self) -> SearchProgress | None:
+        """Return how far the search index is; None if there is none."""
+        return None if self._search is None else self._search.progress()
 
     async def count_leases(self) -> LeaseCounts:
         """Count the leases of all projects.

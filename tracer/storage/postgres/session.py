@@ -53,7 +53,7 @@ _RIGHTS = {
         "SELECT (key_id, project_id, name, scopes, created_at, last_used_at, revoked_at),"
         " INSERT, UPDATE (revoked_at)"
     ),
-    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, summed_at)",
+    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, summed_at, erased_at)",
 }
 """The program role's rights on the tables whose rows it may not freely read and write."""
 

@@ -12,6 +12,7 @@ import type {
   RunDiff,
   RunHistogram,
   RunPage,
+  RunSearch,
   Scope,
   SingleRun,
   SpanPage,
@@ -100,6 +101,12 @@ export function readToolStats(query: StatsQuery): Promise<Outcome<ToolStatsList>
 export function readToolHistory(name: string, query: StatsQuery): Promise<Outcome<ToolHistory>> {
   const params = { path: { name }, query }
   return outcomeOf(client.GET('/api/stats/tools/{name}', { params }))
+}
+
+/** Finds the records of a run that contain words. */
+export function searchRun(rootPlanId: string, q: string): Promise<Outcome<RunSearch>> {
+  const params = { path: { rootPlanId }, query: { q } }
+  return outcomeOf(client.GET('/api/runs/{rootPlanId}/search', { params }))
 }
 
 export function readRun(rootPlanId: string): Promise<Outcome<SingleRun>> {

@@ -3,7 +3,7 @@
  * parsing would change numbers that JavaScript cannot hold and repeated keys, and a text that is nested
  * deeply or of megabytes would have to be walked whole.
  */
-import { folded } from './text-search'
+import { folded, needlesOf } from './text-search'
 
 export interface JsonValue {
   kind: 'object' | 'array' | 'string' | 'other'
@@ -69,6 +69,7 @@ export interface JsonHit {
 export function findInJson(text: string, root: JsonValue, query: string, most: number): JsonHit[] {
   const hits: JsonHit[] = []
   if (query === '') return hits
+  const needles = [query, ...needlesOf(query)]
   const path: { start: number; index: number }[] = []
   let hitKey = false
   let at = root.start
@@ -93,7 +94,8 @@ export function findInJson(text: string, root: JsonValue, query: string, most: n
     }
     const end = endOfScalar(text, at)
     const isKey = character === '"' && text[skipSpace(text, end)] === ':'
-    const isHit = folded(shownValue(text.slice(at, end))).includes(query)
+    const value = folded(shownValue(text.slice(at, end)))
+    const isHit = needles.some((needle) => value.includes(needle))
     if (isKey) {
       hitKey = isHit
     } else {

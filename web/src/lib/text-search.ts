@@ -51,10 +51,34 @@ export function foldedQuery(query: string): string {
   return folded(query.trim())
 }
 
+/** Whether a query has something that the server can search: a word without a minus. */
+export function hasWord(query: string): boolean {
+  return /(^|[\s"])[^\s\p{L}\p{N}-]*[\p{L}\p{N}]/u.test(query)
+}
+
+/** The words and phrases of a folded query, without those that a minus excludes. */
+export function needlesOf(query: string): string[] {
+  const found = [...query.matchAll(/(-?)(?:"([^"]*)"?|([^\s"]+))/g)]
+  return found
+    .filter(([, minus]) => minus === '')
+    .map(([, , phrase, word]) => (phrase ?? word ?? '').trim())
+    .filter((needle) => needle !== '')
+}
+
 /** A part of a text; `hit` if it matches the query. */
 export interface Part {
   text: string
   hit: boolean
+}
+
+/** Yields where a folded text has the query as a whole, or else its words and phrases. */
+function* hitsIn(plain: string, query: string): Generator<[at: number, length: number]> {
+  const needles = plain.includes(query) ? [query] : needlesOf(query)
+  if (needles.length === 0) return
+  const pattern = needles.map((each) => each.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')).join('|')
+  for (const found of plain.matchAll(new RegExp(pattern, 'g'))) {
+    yield [found.index, found[0].length]
+  }
 }
 
 /** Divides a text into hits and the parts between them, in order. */
@@ -67,16 +91,16 @@ export function partsOf(text: string, query: string, most = 1_000): Part[] {
   const parts: Part[] = []
   let shown = 0
   let left = most
-  for (let at = plain.indexOf(query); at >= 0 && left > 0;) {
+  for (const [at, length] of hitsIn(plain, query)) {
+    if (left === 0) break
     const start = offsets ? offsets[at]! : at
-    const end = offsets ? endOf(offsets, at + query.length - 1) : at + query.length
+    const end = offsets ? endOf(offsets, at + length - 1) : at + length
     if (start >= shown) {
       if (start > shown) parts.push({ text: text.slice(shown, start), hit: false })
       parts.push({ text: text.slice(start, end), hit: true })
       shown = end
       left -= 1
     }
-    at = plain.indexOf(query, at + query.length)
   }
   if (shown < text.length) parts.push({ text: text.slice(shown), hit: false })
   return parts

@@ -8,6 +8,7 @@ import type { Run } from '../api/shapes'
 import { COMMAND_NAMES, type CommandName } from '../lib/commands'
 import { performable } from '../page/commands'
 import { agentsOf, isId, matching, SHOWN_OF_GROUP } from './palette-items'
+import { hasWord } from '../lib/text-search'
 
 /** How long after the last letter the server is asked, in milliseconds. */
 const SETTLE = 150
@@ -93,7 +94,8 @@ export function useResults(typed: Readonly<Ref<string>>) {
 }
 
 async function runsFor(text: string) {
-  if (!isId(text)) return listRuns(text === '' ? { limit: 5 } : { q: text, limit: SHOWN_OF_GROUP })
+  if (!isId(text))
+    return listRuns(hasWord(text) ? { q: text, limit: SHOWN_OF_GROUP } : { limit: 5 })
   const run = await readRun(text)
   const items = run.ok ? [run.value as Run] : []
   const page = { nextCursor: null, searchedBackTo: null, indexedUpTo: null }

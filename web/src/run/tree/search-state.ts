@@ -1,8 +1,15 @@
-/** The search in a run: its query and its hits. */
+/**
+ * The search in a run: its query and its hits. Texts that the page has are searched at once; the
+ * server searches whole texts, and the messages of model calls.
+ */
 import { useTimeoutFn } from '@vueuse/core'
 import { computed, shallowRef, watch, type Ref } from 'vue'
-import { foldedQuery } from '../../lib/text-search'
+import { useRoute } from 'vue-router'
+import { searchRun } from '../../api/client'
+import { useServerState } from '../../api/server-state'
+import { foldedQuery, hasWord } from '../../lib/text-search'
 import type { Address } from '../../page/address'
+import { recordId } from '../forest/records'
 import { recordsOf, type Row } from '../forest/rows'
 import { countsBelow } from '../forest/failures'
 import { isCut, isHit } from './search'
@@ -31,14 +38,35 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
     searchText.value = foldedQuery(query.value)
   })
 
+  const { rootPlanId } = useRoute().params
+  const found = useServerState({
+    key: () => ['run-search', rootPlanId, searchText.value],
+    ask: () => searchRun(String(rootPlanId), searchText.value),
+    wanted: () => hasWord(searchText.value),
+  })
+  /** The places that the server found, by the ids of their records. */
+  const places = computed(() => {
+    const isAnswered = hasWord(searchText.value) && !found.isStale.value
+    const items = isAnswered ? (found.answer.value?.items ?? []) : []
+    return new Map(items.map((place) => [place.id, place]))
+  })
+
   const hits = computed(() =>
-    searchText.value === '' ? [] : ordered.value.filter((row) => isHit(row, searchText.value)),
+    searchText.value === ''
+      ? []
+      : ordered.value.filter(
+          (row) =>
+            isHit(row, searchText.value) ||
+            recordsOf(row).some((record) => places.value.has(recordId(record))),
+        ),
   )
   const hitKeys = computed(() => new Set(hits.value.map((row) => row.key)))
   const hitsBelow = computed(() => countsBelow(hits.value))
-  /** How many records were searched in part only. */
+  /** How many records were searched in part only: none if the server has searched them. */
   const cut = computed(() =>
-    searchText.value === '' ? 0 : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
+    searchText.value === '' || (places.value.size > 0 && !found.answer.value?.hasMore)
+      ? 0
+      : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
   )
-  return { query, searchText, settle, hits, hitKeys, hitsBelow, cut }
+  return { query, searchText, settle, hits, hitKeys, hitsBelow, places, cut }
 }
