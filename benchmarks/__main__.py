@@ -28,6 +28,7 @@ PARTS = {
     "ingest": "spans accepted and projected, events accepted",
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
+    "find": "searching the texts of all runs, and building their index",
     "mixed": "writing while the tree is read",
     "retention": "writing while older runs are pruned",
     "stalled_uploads": "writing while another project's uploads stall",
@@ -49,7 +50,11 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="A part to run; repeatable.")] = None,
     quick: Annotated[bool, typer.Option(help="Small sizes, to see that it works.")] = False,
     tool_calls: Annotated[
-        int, typer.Option(min=1_000, help="How many tool calls the part `growth` makes.")
+        int,
+        typer.Option(
+            min=1_000,
+            help="How many tool calls the part `growth` makes; `find` makes at most a million.",
+        ),
     ] = 5_000_000,
     before: Annotated[
         str | None,

@@ -4,6 +4,6 @@
 
 Public modules:
 
-- `analysts`, `deletion`, `keys`, `prices`, `spans`: commands
+- `analysts`, `deletion`, `keys`, `prices`, `search`, `spans`: commands
 - `database`: the database that a command works on
 """

@@ -200,8 +200,8 @@ def _print_erasure(done: Erasure, as_json: bool) -> None:
         console.print(
             f"{_deleted(done.runs, done.records, done.spans)}"
             f" {counted(done.left, 'row')} of them remain in the database. Words of these runs stay"
-            " in the files of search indexes for at most a day. `tracer search rebuild` removes them"
-            " from the index of this machine now."
+            " in the files of search indexes for at most a day; `tracer search rebuild` removes"
+            " them from the index of this machine."
         )
         if done.parts_of_others:
             console.print(

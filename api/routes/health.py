@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
+from math import nan
 
 from fastapi import APIRouter, Response
 from prometheus_client.metrics_core import CounterMetricFamily as Counter
@@ -125,16 +126,17 @@ def _of_pool(pool: Mapping[str, int]) -> Iterator[Metric]:
 
 
 def _of_search(progress: SearchProgress | None) -> Iterator[Metric]:
-    if progress is None:
-        return
-    lag = (utc_now() - progress.up_to).total_seconds()
+    lag = nan if progress is None else (utc_now() - progress.up_to).total_seconds()
+    size, indexed, earlier = (
+        (0, 0, 0) if progress is None else (progress.size, progress.indexed, progress.to_index)
+    )
     yield Gauge("tracer_search_lag_seconds", "Age of the last change that is indexed.", lag)
-    yield Gauge("tracer_search_index_bytes", "Bytes of the search index.", progress.size)
+    yield Gauge("tracer_search_index_bytes", "Bytes of the search index.", size)
     yield _by_state(
         "tracer_search_earlier_runs",
         "Runs that existed before the search index: those in it, and the others.",
-        indexed=progress.indexed,
-        waiting=max(0, progress.to_index - progress.indexed),
+        indexed=indexed,
+        waiting=max(0, earlier - indexed),
     )
 
 

@@ -27,7 +27,7 @@ BUDGETS: dict[str, int] = {
     "tracer/records": 2_520,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
-    "tracer/search": 860,
+    "tracer/search": 890,
     "tracer/storage": 10_180,
     "tracer/testing": 570,
     "tracer/tools": 4_680,

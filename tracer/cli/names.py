@@ -14,6 +14,7 @@ SERVER_COMMANDS = {
 SERVER_GROUPS = {
     "keys": "Create, list and revoke API keys.",
     "analysts": "Let database roles read a project by SQL, and nothing else.",
+    "search": "Manage the search index.",
     "prices": "Set, list and delete a project's own prices.",
     "projects": "Show and change how long projects store runs.",
 }

@@ -37,6 +37,9 @@ volumes:
   - name: home
     emptyDir:
       sizeLimit: {{ .Values.homeSize }}
+  - name: search
+    emptyDir:
+      sizeLimit: {{ .Values.searchSize }}
   - name: tmp
     emptyDir: {}
 {{- with .Values.nodeSelector }}
@@ -72,6 +75,8 @@ env:
   {{- end }}
   - name: TRACER_HOME
     value: /var/lib/tracer
+  - name: TRACER_SEARCH_DIR
+    value: /var/lib/tracer-search
   - name: TRACER_GRPC_HOST
     value: "0.0.0.0"
   {{- range $name, $value := .Values.settings }}
@@ -84,6 +89,8 @@ env:
 volumeMounts:
   - name: home
     mountPath: /var/lib/tracer
+  - name: search
+    mountPath: /var/lib/tracer-search
   - name: tmp
     mountPath: /tmp
 {{- end -}}

@@ -131,8 +131,7 @@ ORDER BY root_plan_id"""
 """Finds the runs whose records lack spans that arrived by `now`."""
 
 MARK_ERASED = """
-UPDATE project SET erased_at = statement_timestamp() WHERE project_id = %(project_id)s
-RETURNING project_id"""
+UPDATE project SET erased_at = statement_timestamp() WHERE project_id = %(project_id)s"""
 """Makes search indexes be built again, because their files have words of deleted runs."""
 
 # --- Act 1: the tombstone ------------------------------------------------------------------------
@@ -448,7 +447,7 @@ class PostgresDeletion:
             if not deleted:
                 raise RecordNotFound("run", root_plan_id)
             done += await self._erase_rows(list(deleted))
-            await self._column(MARK_ERASED, {})
+            await self._mark_erased()
             return done
 
     async def _later_parts(self, heads: Sequence[UUID]) -> list[tuple[UUID, bool]]:
@@ -497,8 +496,12 @@ class PostgresDeletion:
             values |= {"sessions": list(sessions), "heads": list(heads)}
             left = await self._column(COUNT_REMAINING_OF_SUBJECT, values)
             of_others = await self._column(FIND_PARTS_OF_OTHERS, values)
-            await self._column(MARK_ERASED, {})
+            await self._mark_erased()
             return done + Erasure(left=sum(left), parts_of_others=of_others)
+
+    async def _mark_erased(self) -> None:
+        async with in_project(self._project, seconds=None) as connection:
+            await connection.execute(MARK_ERASED, self._values({}))
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:
         if not runs:
