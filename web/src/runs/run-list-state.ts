@@ -173,6 +173,10 @@ export function useRunList(
     nextCursor: computed(() => loaded.value.nextCursor),
     /** How far back the search reached, if it found little. */
     searchedBackTo: computed(() => loaded.value.searchedBackTo),
+    /** Whether it answers a search whose index is still being built. */
+    isIndexing: computed(
+      () => Boolean(answer.value?.filters.text) && loaded.value.indexedUpTo === null,
+    ),
     /** The filters of the loaded runs; null while none are. */
     loadedFor: computed(() => answer.value?.filters ?? null),
     isStale,
