@@ -12,10 +12,10 @@ from tests.house.project_files import project_files, text_of
 # To raise a number is a decision: the commit message explains it.
 BUDGETS: dict[str, int] = {
     "api": 2_230,
-    "api/commands": 860,
+    "api/commands": 895,
     "api/middleware": 390,
     "api/otlp": 552,
-    "api/routes": 2_180,
+    "api/routes": 2_200,
     "tracer": 1_695,
     "tracer/adapters": 2_921,
     "tracer/cli": 1_770,
@@ -28,7 +28,7 @@ BUDGETS: dict[str, int] = {
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 890,
-    "tracer/storage": 10_180,
+    "tracer/storage": 10_200,
     "tracer/testing": 570,
     "tracer/tools": 4_680,
 }
