@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from contextlib import aclosing
-from http import HTTPStatus
 
 import pytest
+from google.rpc.status_pb2 import Status
 
-from api.otlp.routes import TRACES, Encoding
+from api.otlp.routes import TRACES, Accepted
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import make_span, spans_from
 from tests.tools.http_servers import Received, http_server, reply
@@ -42,15 +42,15 @@ def rejecting(rejection: Rejection) -> Callable[[Received], bytes]:
     """Return a server that rejects some spans, and answers as the real one does."""
 
     def answer(request: Received) -> bytes:
-        encoding = Encoding.of(request.headers["content-type"], TRACES)
-        decoded = encoding.decode(body_of_request(request))
+        media_type = request.headers["content-type"]
+        decoded = TRACES.decoders[media_type](body_of_request(request))
         refused = [
             Refusal(index, code, f"This span is {code}.")
             for index, span in enumerate(spans_in(decoded))
             if (code := rejection(span)) is not None
         ]
-        response = encoding.success(decoded.count, refused)
-        return reply(200, bytes(response.body), content_type=encoding.media_type)
+        response = TRACES.answer(Accepted(decoded.count, refused, []))
+        return reply(200, response.SerializeToString(), content_type=media_type)
 
     return answer
 
@@ -133,10 +133,9 @@ async def test_a_trace_that_is_too_large_is_sent_in_parts() -> None:
 
 async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
     def answer(request: Received) -> bytes:
-        encoding = Encoding.of(request.headers["content-type"], TRACES)
         if body_of_request(request).count(b"a span") > 4:
-            failure = encoding.failure(HTTPStatus.UNPROCESSABLE_ENTITY, "Too many secrets.")
-            return reply(422, bytes(failure.body), content_type=encoding.media_type)
+            failure = Status(message="Too many secrets.").SerializeToString()
+            return reply(422, failure, content_type=request.headers["content-type"])
         return rejecting(lambda _: None)(request)
 
     async with http_server(answer) as server, aclosing(HttpWriter(server.url)) as writer:
@@ -145,9 +144,8 @@ async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
 
 async def test_rejection_without_reasons_keeps_the_spans_for_a_retry() -> None:
     def answer(request: Received) -> bytes:
-        encoding = Encoding.of(request.headers["content-type"], TRACES)
         content = b"\x0a\x04\x08\x01\x12\x00"  # one rejected span and an empty message
-        return reply(200, content, content_type=encoding.media_type)
+        return reply(200, content, content_type=request.headers["content-type"])
 
     async with http_server(answer) as server, aclosing(HttpWriter(server.url)) as writer:
         with pytest.raises(StoreUnavailable):
