@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from contextlib import aclosing
+from http import HTTPStatus
 
 import pytest
 from google.rpc.status_pb2 import Status
