@@ -316,9 +316,13 @@ def _place(
             continue
         for text in message_texts(stored) if field == "messages" else (stored,):
             found = query.find(text)
-            # A name is the least that a person looks for.
-            terms = 0 if found is None else 2 * found.terms - (field in ("agent_name", "name"))
-            if found is not None and (best is None or terms > best[0]):
+            if found is None:
+                continue
+            # A phrase counts more than a word, and a name is the least that a person looks for.
+            numbers = {number for _, _, number in found.matches}
+            terms = 2 * sum(len(query.terms[number].pieces) for number in numbers)
+            terms -= field in ("agent_name", "name")
+            if best is None or terms > best[0]:
                 best = terms, field, found
     if best is None:
         return None
