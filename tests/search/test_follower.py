@@ -196,6 +196,7 @@ def test_index_equals_one_built_from_scratch_after_any_history(
                 case "erase":
                     source.erased_at = source.now
                 case "wait":
+                    source.commit()  # no transaction stays open for longer than the sweep's day
                     source.now += timedelta(hours=30)
                 case "rebuild":
                     followed.request_rebuild()
