@@ -45,9 +45,9 @@ _LIST = f"""
 SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)
 WHERE project_id = %s ORDER BY api_key.created_at, api_key.key_id"""
 
-_HAS_KEYS = "SELECT EXISTS (SELECT FROM api_key)"
+_HAS_KEYS = "SELECT EXISTS (SELECT 1 FROM api_key)"
 
-_HAS_RUNS = "SELECT EXISTS (SELECT FROM run WHERE project_id = %s AND deleted_at IS NULL)"
+_HAS_RUNS = "SELECT EXISTS (SELECT 1 FROM run WHERE project_id = %s AND deleted_at IS NULL)"
 
 _REVOKE = """
 UPDATE api_key SET revoked_at = coalesce(revoked_at, %s)

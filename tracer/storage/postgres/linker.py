@@ -82,7 +82,7 @@ WHERE project_id = $1 AND continued_run_id = ANY($2::uuid[])"""
 """Find the runs that have one of the runs $2 as a candidate."""
 
 ARE_WAITING = """
-SELECT EXISTS (SELECT FROM run_link WHERE project_id = $1 AND continued_run_id IS NULL)"""
+SELECT EXISTS (SELECT 1 FROM run_link WHERE project_id = $1 AND continued_run_id IS NULL)"""
 """Return whether any run claims a call that no run had."""
 
 READ_CHANGED_CALLS = f"""
