@@ -156,7 +156,9 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
         schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         document["components"]["schemas"] |= {
             **event_components(),
-            **components(PlanNode, ChangedRecords, RunRevision, RunDiff),
+            **components(
+                PlanNode, ChangedRecords, RunRevision, RunDiff, *questions.ANSWER_TYPES.values()
+            ),
             "Problem": schema,
         }
         document_security(document, ALL_ROUTES)

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: FastAPI reads the classes of questions from annotations.
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Protocol
@@ -19,12 +19,13 @@ from api.middleware.authentication import check_site
 from api.problems import documented
 from api.requests import until_client_leaves
 from api.routes.diff import compare
+from api.routes.plans import REF
 from tracer import questions
 from tracer.clock import utc_now
 from tracer.errors import AmbiguousReference, RecordNotFound
 from tracer.lineage import Payloads, build_tree
 from tracer.lineage.tree import PlanNode
-from tracer.questions import QUESTIONS, UNTRUSTED, Asked
+from tracer.questions import QUESTIONS, UNTRUSTED, Asked, rows
 from tracer.questions import asked as ask
 from tracer.questions.mcp_server import Context, mcp_server
 from tracer.records import Kind, access
@@ -55,17 +56,17 @@ async def find_one(reader: TraceReader, reference: str) -> RecordMatch:
 
 
 async def _tree(reader: TraceReader, run_id: UUID) -> PlanNode:
-    rows = await reader.read_tree(run_id, Payloads.PREVIEW)
-    return await asyncio.to_thread(build_tree, rows, str(run_id))
+    found = await reader.read_tree(run_id, Payloads.PREVIEW)
+    return await asyncio.to_thread(build_tree, found, str(run_id))
 
 
-async def _show(reader: TraceReader, asked: ask.Show) -> Answer:
+async def _show(reader: TraceReader, asked: ask.Show) -> questions.Outline:
     found = await find_one(reader, asked.run)
     tree = await _tree(reader, found.root_plan_id)
     return await asyncio.to_thread(questions.outline_below, tree, str(found.id), asked.budget)
 
 
-async def _why(reader: TraceReader, asked: ask.Why) -> Answer:
+async def _why(reader: TraceReader, asked: ask.Why) -> questions.Why:
     if asked.run is None:
         page = await reader.list_runs(RunFilter(status="failed"), 1, None)
         if not page.items:
@@ -88,47 +89,36 @@ async def _why(reader: TraceReader, asked: ask.Why) -> Answer:
     )
 
 
-async def _list(reader: TraceReader, asked: ask.List) -> Answer:
+async def _list(reader: TraceReader, asked: ask.List) -> rows.Runs:
     period = _period(asked)
-    wanted = RunFilter(
-        status=asked.status,
-        agent=asked.agent,
-        tool=asked.tool,
-        session=asked.session,
-        subject=asked.user,
-        q=asked.q,
-        since=period.since,
-        until=period.until,
-    )
+    same = asked.model_dump(include={"status", "agent", "tool", "session", "q"})
+    wanted = RunFilter(subject=asked.user, since=period.since, until=period.until, **same)
     page = await reader.list_runs(wanted, asked.limit, None, asked.sort)
-    return questions.runs(page.items, page.next_cursor, asked.budget)
+    return rows.runs(page.items, page.next_cursor, asked.budget)
 
 
-async def _record(reader: TraceReader, asked: ask.Record) -> Answer:
+async def _record(reader: TraceReader, asked: ask.Record) -> rows.RecordAnswer:
     found = await find_one(reader, asked.id)
     kind = Kind.PLAN if found.kind is Kind.RUN else found.kind
     record = await reader.read_record(kind, found.id)
     return await asyncio.to_thread(
-        questions.record, record, kind, asked.pointer, asked.start, asked.length, asked.budget
+        rows.record, record, kind, asked.pointer, asked.start, asked.length, asked.budget
     )
 
 
-async def _diff(reader: TraceReader, asked: ask.Diff) -> Answer:
+async def _diff(reader: TraceReader, asked: ask.Diff) -> rows.Differences:
     left, right = [(await find_one(reader, each)).root_plan_id for each in (asked.a, asked.b)]
     compared = await compare(reader, left, right)
-    return await asyncio.to_thread(questions.differences, compared, asked.budget)
+    return await asyncio.to_thread(rows.differences, compared, asked.budget)
 
 
-async def _stats(reader: TraceReader, asked: ask.Stats) -> Answer:
+async def _stats(reader: TraceReader, asked: ask.Stats) -> rows.StatsAnswer:
     period = _period(asked)
-    is_spend = asked.by != "tool"
-    return questions.StatsAnswer(
-        by=asked.by,
-        since=period.since,
-        tools=[] if is_spend else (await reader.read_tool_stats(period)).items,
-        spend=await reader.read_spend(period, asked.by) if is_spend else [],
-        budget=asked.budget,
-    )
+    if asked.by == "tool":
+        found: Sequence[Any] = (await reader.read_tool_stats(period)).items
+    else:
+        found = await reader.read_spend(period, asked.by)
+    return rows.stats(asked.by, period.since, found, asked.budget)
 
 
 def _period(asked: ask.List | ask.Stats) -> TimeRange:
@@ -144,6 +134,9 @@ _ANSWERS: dict[type[Asked], Callable[[TraceReader, Any], Coroutine[Any, Any, Ans
     ask.Diff: _diff,
     ask.Stats: _stats,
 }
+
+ANSWER_TYPES = {question: answer.__annotations__["return"] for question, answer in _ANSWERS.items()}
+"""The class of the answer to each question."""
 
 router = APIRouter(prefix="/api/questions", tags=["questions"])
 
@@ -164,13 +157,21 @@ def _endpoint(question: type[Asked]) -> Callable[..., Awaitable[Response]]:
     return endpoint
 
 
+def _answered(answer: type[Answer]) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entry of an answer."""
+    as_json = {"schema": {"$ref": REF.format(name=answer.__name__)}}
+    as_text = {"schema": {"type": "string"}}
+    return {200: {"content": {"application/json": as_json, "text/plain": as_text}}}
+
+
 for _name, _question in QUESTIONS.items():
     router.add_api_route(
         f"/{_name}",
         _endpoint(_question),
         name=f"ask_{_name}",
         description=questions.description(_question),
-        responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        responses=_answered(ANSWER_TYPES[_question])
+        | documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )
 
 

@@ -15,10 +15,12 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import jsonschema_rs
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from api.openapi import openapi_document
 from tests.api.commands import Result, serving_here, tracer
 from tests.questions.failing_runs import FailingRun, failing_run
 from tests.questions.test_outline import has_control_characters, size_in_tokens
@@ -137,19 +139,21 @@ def test_answers_are_the_same_over_rest_mcp_and_commands(server: Server) -> None
         assert done.stdout.startswith(UNTRUSTED)
 
 
-def test_every_question_answers_as_json(server: Server) -> None:
+def test_every_question_answers_by_its_documented_schema(server: Server) -> None:
     a, b = (str(run.root) for run in server.runs[:2])
-    asked = {
-        "show": {"run": a},
-        "record": {"id": a},
-        "diff": {"a": a, "b": b},
-        "stats": {"since": ""},
-    }
+    asked = {"show": {"run": a}, "record": {"id": a}, "diff": {"a": a, "b": b}}
+    asked["stats"] = {"since": "3000d"}
 
-    values = {
-        name: server.value(name, **asked.get(name, {})) for name in QUESTIONS if name != "stats"
-    }
+    values = {name: server.value(name, **asked.get(name, {})) for name in QUESTIONS}
 
+    document = openapi_document()
+    for name, value in values.items():
+        answer = document["paths"][f"/api/questions/{name}"]["get"]["responses"]["200"]
+        schema = answer["content"]["application/json"]["schema"]
+        jsonschema_rs.validate({**schema, "components": document["components"]}, value)
+        fields = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["properties"]
+        assert value.keys() == fields.keys()
+    assert {"calls", "p95Ms"} <= values["stats"]["tools"][0].keys()
     assert values["why"]["origin"]["name"] == "post_refund"
     assert values["why"]["levels"] == 5
     assert sum(values["why"]["others"].values()) == 30

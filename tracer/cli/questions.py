@@ -13,7 +13,8 @@ from rich.text import Text
 from tracer.cli.http import check, server_of
 from tracer.cli.terminal import AsJson, run_command
 from tracer.errors import NOTHING_FOUND
-from tracer.questions import SAME, Asked
+from tracer.questions import Asked
+from tracer.questions.rows import SAME
 from tracer.records.pages import RunOrder
 from tracer.settings import Settings
 

@@ -8,12 +8,11 @@ Public modules:
 
 - `asked`: the questions with their arguments
 - `mcp_server`: the questions as tools; needs the package `mcp`
+- `rows`: lists of runs, one record, statistics, and the comparison of two runs
 """
 
 from tracer.questions.asked import QUESTIONS, Asked, description
-from tracer.questions.outline import Folded, Line, Outline, kind_of, outline, outline_below
-from tracer.questions.rows import SAME, differences, record, runs
-from tracer.questions.rows import Stats as StatsAnswer
+from tracer.questions.outline import Outline, kind_of, outline, outline_below
 from tracer.questions.text import (
     LEAST_BUDGET,
     TOKEN_BYTES,
@@ -30,17 +29,12 @@ from tracer.questions.why import Why, explain, round_above, target_of, useful_li
 __all__ = [
     "LEAST_BUDGET",
     "QUESTIONS",
-    "SAME",
     "TOKEN_BYTES",
     "UNTRUSTED",
     "Asked",
-    "Folded",
-    "Line",
     "Outline",
-    "StatsAnswer",
     "Why",
     "description",
-    "differences",
     "duration",
     "explain",
     "handle",
@@ -50,9 +44,7 @@ __all__ = [
     "outline",
     "outline_below",
     "quoted",
-    "record",
     "round_above",
-    "runs",
     "shown",
     "target_of",
     "useful_lines",

@@ -64,7 +64,7 @@ class Folded(Struct, rename="camel"):
     cost_usd: float = 0
 
 
-class Line(Struct, rename="camel"):
+class OutlineLine(Struct, rename="camel"):
     """One record of an outline."""
 
     kind: str
@@ -97,7 +97,7 @@ class Outline(Struct, rename="camel"):
     duration_ms: float | None
     totals: TreeTotals
     records: int
-    lines: list[Line]
+    lines: list[OutlineLine]
 
     def text(self) -> str:
         """Return the outline as text."""
@@ -281,9 +281,9 @@ def _size(node: Node, total: Node) -> float:
 
 def _fill(
     walk: Walk, room: int, indexes: Iterable[int], marks: Mapping[str, str]
-) -> dict[int, Line]:
+) -> dict[int, OutlineLine]:
     """Return the lines that fit into `room` bytes, by index. The first line always fits."""
-    lines: dict[int, Line] = {}
+    lines: dict[int, OutlineLine] = {}
     shown_children: Counter[int] = Counter()
     refused = 0
     for index in indexes:
@@ -309,13 +309,13 @@ def _fill(
 
 
 def _path(
-    walk: Walk, index: int, lines: Mapping[int, Line], marks: Mapping[str, str], room: int
-) -> tuple[dict[int, Line], int]:
+    walk: Walk, index: int, lines: Mapping[int, OutlineLine], marks: Mapping[str, str], room: int
+) -> tuple[dict[int, OutlineLine], int]:
     """Return the lines of a node and of the hidden nodes above it, and their size in bytes.
 
     The path may be incomplete if it does not fit into `room` bytes. The node itself comes last.
     """
-    path: dict[int, Line] = {}
+    path: dict[int, OutlineLine] = {}
     needed = 0
     for each in chain([index], walk.above(index)):
         if each in lines or (path and needed > room):
@@ -326,15 +326,15 @@ def _path(
     return dict([*path.items()][::-1]), needed
 
 
-def _size_of(line: Line) -> int:
+def _size_of(line: OutlineLine) -> int:
     return len(_text_of(line).encode()) + 1
 
 
-def _line(walk: Walk, index: int, marks: Mapping[str, str]) -> Line:
+def _line(walk: Walk, index: int, marks: Mapping[str, str]) -> OutlineLine:
     node = walk.nodes[index]
     record_id = id_of(node)
     failed = node.status in ("failed", "cancelled")
-    return Line(
+    return OutlineLine(
         kind=str(node.kind),
         id=record_id,
         handle=handle(record_id),
@@ -350,7 +350,7 @@ def _line(walk: Walk, index: int, marks: Mapping[str, str]) -> Line:
     )
 
 
-def _fold(walk: Walk, lines: dict[int, Line]) -> None:
+def _fold(walk: Walk, lines: dict[int, OutlineLine]) -> None:
     """Add up the hidden records in the nearest shown record above them."""
     nearest: list[int] = []
     for index, node in enumerate(walk.nodes):
@@ -372,9 +372,9 @@ def _fold(walk: Walk, lines: dict[int, Line]) -> None:
             folded.cost_usd += node.cumulative.cost_usd or 0
 
 
-def _written(lines: Sequence[Line]) -> Iterator[str]:
+def _written(lines: Sequence[OutlineLine]) -> Iterator[str]:
     """Yield the lines as text, each fold after the records that are shown below its record."""
-    open_folds: list[Line] = []
+    open_folds: list[OutlineLine] = []
     for line in lines:
         while open_folds and open_folds[-1].level >= line.level:
             yield _fold_text(open_folds.pop())
@@ -389,7 +389,7 @@ def _indent(level: int) -> str:
     return " " * min(level, MOST_INDENT)
 
 
-def _text_of(line: Line) -> str:
+def _text_of(line: OutlineLine) -> str:
     kind = WORDS[Kind(line.kind)]
     status = "" if line.status == "succeeded" else ended(line.status, line.reason).upper()
     used = "" if kind == "call" else tokens(line.totals.input_tokens, line.totals.output_tokens)
@@ -407,7 +407,7 @@ def _text_of(line: Line) -> str:
     )
 
 
-def _fold_text(line: Line) -> str:
+def _fold_text(line: OutlineLine) -> str:
     folded = line.folded
     assert folded is not None
     counts = ", ".join(counted(count, word) for word, count in sorted(folded.records.items()))

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from tracer.errors import BadRequest
 from tracer.lineage.diff import Change, Comparison, Difference, RecordPair
@@ -29,7 +30,7 @@ from tracer.questions.text import (
 )
 from tracer.records import Kind
 from tracer.records.merge import RULES
-from tracer.records.pages import FoundPlace, RunPreview, Spend, ToolStats
+from tracer.records.pages import FoundPlace, RunPreview
 from tracer.records.record_classes import Record
 
 # --- Lists of runs.
@@ -101,13 +102,9 @@ def _run_line(run: RunPreview) -> RunLine:
         reason=run.reason,
         agent=run.agent_name,
         duration_ms=taken.total_seconds() * 1000 if taken else None,
-        totals=TreeTotals(
-            input_tokens=run.input_tokens,
-            output_tokens=run.output_tokens,
+        totals=replace(
+            convert(run, TreeTotals, from_attributes=True),
             cost_usd=None if known is None else float(known),
-            unpriced_calls=run.unpriced_calls,
-            tool_calls=run.tool_calls,
-            failures=run.failures,
         ),
         request=run.request or run.title,
         answer=run.answer,
@@ -233,13 +230,35 @@ def _inside(value: Any, part: str) -> Any:
 # --- Statistics.
 
 
-class Stats(Struct, rename="camel"):
+class ToolLine(Struct, rename="camel"):
+    """The calls of a tool."""
+
+    name: str
+    calls: int
+    failed: int
+    abandoned: int
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+class SpendLine(Struct, rename="camel"):
+    """What the model calls with one model, agent, user or day used and cost."""
+
+    name: str | None
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    unpriced_calls: int
+
+
+class StatsAnswer(Struct, rename="camel"):
     """The calls of each tool, or the spend of each model, agent, user or day."""
 
     by: str
     since: datetime | None
-    tools: list[ToolStats]
-    spend: list[Spend]
+    tools: list[ToolLine]
+    spend: list[SpendLine]
     budget: int
 
     def text(self) -> str:
@@ -265,7 +284,7 @@ class Stats(Struct, rename="camel"):
                     name(each.name) if each.name else "(none)",
                     f"{each.calls:,}",
                     tokens(each.input_tokens, each.output_tokens),
-                    cost(float(each.cost_usd)) or "$0",
+                    cost(each.cost_usd) or "$0",
                     f"{each.unpriced_calls:,}" if each.unpriced_calls else "",
                     "",
                 )
@@ -277,6 +296,15 @@ class Stats(Struct, rename="camel"):
             for row in rows
         ]
         return within([f"{self.by} {since}", *lines], budget_bytes(self.budget))
+
+
+def stats(by: str, since: datetime | None, rows: Sequence[Any], budget: int) -> StatsAnswer:
+    """Return the answer to `stats`. Each row is a `ToolStats`, or a `Spend` unless `by` is tool."""
+    tools, spend = (rows, ()) if by == "tool" else ((), rows)
+    return StatsAnswer(
+        *(by, since, convert(tools, list[ToolLine], from_attributes=True)),
+        *(convert(spend, list[SpendLine], from_attributes=True), budget),
+    )
 
 
 # --- The comparison of two runs.
@@ -366,7 +394,7 @@ def _difference(pair: RecordPair, level: int) -> DifferenceLine:
     left, right = pair["left"], pair["right"]
     ids = [each["id"] for each in (left, right) if each is not None]
     differs = [str(each) for each in pair["differs"] if each not in _MEASURED]
-    below = sum(1 for _ in _below(pair)) if None in (left, right) else 0
+    below = pair["changedBelow"] if None in (left, right) else 0  # all below it are, too
     outcomes = [ended(each["status"], each["reason"]) for each in (left, right) if each]
     return DifferenceLine(
         change=str(pair["change"]),
@@ -386,12 +414,3 @@ def _difference(pair: RecordPair, level: int) -> DifferenceLine:
             f"with {counted(below, 'record')} below" if below else "",
         ),
     )
-
-
-def _below(pair: RecordPair) -> Iterator[RecordPair]:
-    stack: Sequence[RecordPair] = pair["children"]
-    waiting = [*stack]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        waiting += each["children"]

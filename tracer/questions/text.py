@@ -117,13 +117,7 @@ def within(lines: Iterable[str], most: int) -> str:
     text = "\n".join(every) + "\n"
     if len(text.encode()) <= most:
         return text
-    room = most - 40
-    kept: list[str] = []
-    for line in every:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            break
-        kept.append(line)
+    kept = _taken(every, most - 40, "")
     kept.append(f"… {len(every) - len(kept)} more lines do not fit")
     return preview("\n".join(kept) + "\n", most)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -24,6 +25,8 @@ from tracer.questions.text import (
 from tracer.records import ABANDONED
 from tracer.records.conversation import conversation
 from tracer.records.record_classes import Outcome
+
+Because = Literal["failed", "handled", "abandoned", "open", "slow", "record"]
 
 LEAVES = 8
 """How many calls of the path are shown next to its end."""
@@ -53,9 +56,8 @@ class Why(Struct, rename="camel"):
     status: str
     reason: str | None
     duration_ms: float | None
-    because: str
-    """What the path leads to: `failed`, `handled`, `abandoned`, `open`, `slow`, or `record` if the
-    question was about a record."""
+    because: Because
+    """What the path leads to; `record` if the question was about a record."""
     origin: Hop
     levels: int
     """The number of agents above the one in which it began."""
@@ -132,7 +134,7 @@ def _headline(hop: Hop) -> str:
     return joined(what, duration(hop.duration_ms))
 
 
-def target_of(tree: PlanNode) -> tuple[str, str]:
+def target_of(tree: PlanNode) -> tuple[Because, str]:
     """Return why a run ended as it did, in one word of `Why.because`, and the id of the origin."""
     failures = tree.failure_origins or ()
     root_cause = next((each.id for each in failures if not each.is_handled), None)
@@ -160,7 +162,7 @@ def _slowest(tree: PlanNode) -> Node:
 
 def explain(
     tree: PlanNode,
-    because: str,
+    because: Because,
     origin_id: str,
     budget: int,
     record: Outcome | None = None,

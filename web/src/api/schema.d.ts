@@ -6201,6 +6201,200 @@ export interface components {
             totals: components["schemas"]["TreeTotals"];
         };
         /**
+         * Why
+         * @description The explanation of a run's outcome.
+         */
+        Why: {
+            rootPlanId: string;
+            handle: string;
+            title: string | null;
+            status: string;
+            reason: string | null;
+            durationMs: number | null;
+            /** @enum {unknown} */
+            because: "abandoned" | "failed" | "handled" | "open" | "record" | "slow";
+            origin: components["schemas"]["Hop"];
+            levels: number;
+            path: components["schemas"]["Hop"][];
+            errorType: string | null;
+            error: string | null;
+            stack: string | null;
+            saw: string | null;
+            others: {
+                [key: string]: number;
+            };
+            budget: number;
+        };
+        /**
+         * Hop
+         * @description A call of the path, the round that chose it, and the agent that made it.
+         */
+        Hop: {
+            id: string;
+            handle: string;
+            kind: string;
+            name: string | null;
+            status: string;
+            durationMs: number | null;
+            text: string | null;
+            agent: string | null;
+            roundId: string | null;
+            thought: string | null;
+        };
+        /**
+         * Runs
+         * @description A list of runs.
+         */
+        Runs: {
+            items: components["schemas"]["RunLine"][];
+            nextCursor: string | null;
+            budget: number;
+        };
+        /**
+         * RunLine
+         * @description A run of a list.
+         */
+        RunLine: {
+            rootPlanId: string;
+            handle: string;
+            at: string | null;
+            status: string;
+            reason: string | null;
+            agent: string | null;
+            durationMs: number | null;
+            totals: components["schemas"]["TreeTotals"];
+            request: string | null;
+            answer: string | null;
+            failure: string | null;
+            found: string | null;
+        };
+        /**
+         * Outline
+         * @description A tree, folded to a budget.
+         */
+        Outline: {
+            id: string;
+            handle: string;
+            rootPlanId: string;
+            title: string | null;
+            status: string;
+            reason: string | null;
+            durationMs: number | null;
+            totals: components["schemas"]["TreeTotals"];
+            records: number;
+            lines: components["schemas"]["OutlineLine"][];
+        };
+        /**
+         * OutlineLine
+         * @description One record of an outline.
+         */
+        OutlineLine: {
+            kind: string;
+            id: string;
+            handle: string;
+            level: number;
+            skipped: number;
+            name: string | null;
+            status: string;
+            reason: string | null;
+            durationMs: number | null;
+            totals: components["schemas"]["TreeTotals"];
+            text: string | null;
+            mark: string | null;
+            folded: components["schemas"]["Folded"] | null;
+        };
+        /**
+         * Folded
+         * @description The records below a shown record that are not shown.
+         */
+        Folded: {
+            records: {
+                [key: string]: number;
+            };
+            failures: number;
+            durationMs: number;
+            costUsd: number;
+        };
+        /**
+         * RecordAnswer
+         * @description A record, or a slice of one of its values.
+         */
+        RecordAnswer: {
+            kind: string;
+            id: string;
+            handle: string;
+            rootPlanId: string;
+            pointer: string;
+            value: unknown;
+            size: number | null;
+            budget: number;
+        };
+        /**
+         * Differences
+         * @description How the right run differs from the left run.
+         */
+        Differences: {
+            left: string;
+            right: string;
+            differs: boolean;
+            first: components["schemas"]["DifferenceLine"] | null;
+            lines: components["schemas"]["DifferenceLine"][];
+            counts: {
+                [key: string]: number;
+            };
+            totals: string[];
+            budget: number;
+        };
+        /**
+         * DifferenceLine
+         * @description A pair of records that differs.
+         */
+        DifferenceLine: {
+            change: string;
+            kind: string;
+            level: number;
+            name: string | null;
+            left: string | null;
+            right: string | null;
+            differs: string[];
+            text: string;
+        };
+        /**
+         * StatsAnswer
+         * @description The calls of each tool, or the spend of each model, agent, user or day.
+         */
+        StatsAnswer: {
+            by: string;
+            since: string | null;
+            tools: components["schemas"]["ToolLine"][];
+            spend: components["schemas"]["SpendLine"][];
+            budget: number;
+        };
+        /**
+         * ToolLine
+         * @description The calls of a tool.
+         */
+        ToolLine: {
+            name: string;
+            calls: number;
+            failed: number;
+            abandoned: number;
+            p50Ms: number | null;
+            p95Ms: number | null;
+        };
+        /**
+         * SpendLine
+         * @description What the model calls with one model, agent, user or day used and cost.
+         */
+        SpendLine: {
+            name: string | null;
+            calls: number;
+            inputTokens: number;
+            outputTokens: number;
+            costUsd: number;
+            unpricedCalls: number;
+        };
+        /**
          * Problem
          * @description An error as RFC 9457 problem details.
          * @example {
@@ -8176,7 +8370,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["Why"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
@@ -8280,7 +8475,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["Runs"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
@@ -8370,7 +8566,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["Outline"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
@@ -8466,7 +8663,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RecordAnswer"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
@@ -8558,7 +8756,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["Differences"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
@@ -8651,7 +8850,8 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["StatsAnswer"];
+                    "text/plain": string;
                 };
             };
             /** @description Bad Request */
