@@ -146,7 +146,7 @@ def test_erase_command_deletes_nothing_without_confirmation(
     assert json.loads(foreseen.stdout) == {"wouldDelete": sorted(ids), "unprojected": []}
     assert (listed.code, listed.stdout) == (0, f"{ids[0]}\n")
     assert "1 run would be deleted." in listed.stderr
-    assert absent.code == 1
+    assert absent.code == 3
     assert json.loads(command("erase --user p-1 --yes --json").stdout)["runs"] == 2
 
 
