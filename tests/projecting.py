@@ -94,13 +94,14 @@ def _wrapped(
 
 @asynccontextmanager
 async def projecting(database_url: str, project_id: int) -> AsyncIterator[None]:
-    """Project the pending runs of one project during the block, due or not."""
+    """Project the pending runs of one project during the block, due or not, and link all runs."""
     end = Event()
 
     def keep_projecting() -> None:
         with sync_connection(connection_options(database_url)) as connection:
-            projector = Projector(connection)
+            projector, linker = Projector(connection), Linker(connection)
             while not end.wait(0.05):
+                linker.visit_due()
                 for (run_id,) in connection.execute(_PENDING, [project_id]).fetchall():
                     projector.project_run(project_id, run_id)
 

@@ -22,7 +22,7 @@ from api.openapi import openapi_document
 from api.parts import Parts
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
-from tests.projecting import project_in, projecting, roll_up
+from tests.projecting import DatabaseProjection, project_in, projecting, roll_up
 from tests.sample_runs import SampleRun, sample_run
 from tracer.otel.otlp.blocks import traces_of
 from tracer.questions import QUESTIONS, handle
@@ -39,6 +39,7 @@ from tracer.storage.postgres import (
     Pool,
     ProjectPool,
     RunWatch,
+    connection_options,
     open_pool,
     postgres_writer,
 )
@@ -224,6 +225,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     logs = logs_as_traces(named, scope="codex_otel")
     assert (await writer.write_spans([*traces_of(trace), *logs])).refused == []
     await project_in(pool)
+    await DatabaseProjection(pool.kwargs).link()
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
     await (await stores.of(project_id)).prices.set_price(
         ModelPrice(f"~{canary}", None, ALWAYS, Decimal(1), Decimal(1))
@@ -281,6 +283,7 @@ async def attack(doors: Doors, attacker: Project, victim: Project, timeout: floa
     and endings are written in the background and would change the victim's rows.
     """
     done = Attack()
+    await DatabaseProjection(connection_options(doors.database_url)).link()
     before = fingerprint(doors.database_url, victim)
     empty = {table for table, rows in before.items() if not rows}
     assert not empty, f"a project with nothing in a table: {empty}"

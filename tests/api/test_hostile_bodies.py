@@ -265,9 +265,6 @@ STRANGE: list[dict[str, Any]] = [
     {"traceId": "00" * 16},
     {"spanId": "ab" * 7},
     {"spanId": "00" * 8},
-    {"parentSpanId": "abcd"},
-    {"attributes": [{"key": "n", "value": {"intValue": str(2**70)}}]},
-    {"attributes": {"not": "a list"}},
     {"events": [7]},
 ]
 ALLOWED: list[dict[str, Any]] = [
@@ -284,6 +281,9 @@ ALLOWED: list[dict[str, Any]] = [
     {"attributes": [{"key": "", "value": {}}, {"key": "", "value": {"doubleValue": "NaN"}}]},
     {"attributes": [{"key": "n", "value": {"doubleValue": 10**400}}]},
     {"links": [{"traceId": "zz"}]},
+    {"parentSpanId": "abcd"},
+    {"attributes": [{"key": "n", "value": {"intValue": str(2**70)}}]},
+    {"attributes": {"not": "a list"}},
     {"kind": 99, "status": {"code": 99}},
 ]
 

@@ -258,4 +258,4 @@ def test_run_recorded_with_a_key_belongs_to_the_project_of_the_key(
             environment = {"TRACER_URL": address, "TRACER_API_KEY": reader}
             codes.append(tracer(tmp_path, "export", root_plan_id, **environment).code)
 
-    assert codes == [0, 1]
+    assert codes == [0, 3]

@@ -88,7 +88,7 @@ def _document() -> dict[str, Any]:
 
 def _given(run: UUID, tree: dict[str, Any]) -> dict[str, str]:
     """Return what parameters are for a run and one record of each kind of it."""
-    given = dict.fromkeys(("rootPlanId", "planId", "a", "b"), str(run))
+    given = dict.fromkeys(("rootPlanId", "planId", "a", "b", "run", "id"), str(run))
     for (kind, record_id), node in flattened(tree).items():
         if kind in _IDS:
             given.setdefault(_IDS[kind], record_id)

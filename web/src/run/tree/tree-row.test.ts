@@ -23,6 +23,7 @@ function showRow(key: string, tree: PlanNode, props = {}) {
       hits: 0,
       failed: null,
       share: 0,
+      places: new Map(),
       ...props,
     },
     tree,
