@@ -24,6 +24,7 @@ from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
 from tests.projecting import DatabaseProjection, project_in, projecting, roll_up
 from tests.sample_runs import SampleRun, sample_run
+from tests.searching import index_of
 from tracer.otel.otlp.blocks import traces_of
 from tracer.questions import QUESTIONS, handle
 from tracer.recorder import Recorder, Spool
@@ -123,11 +124,11 @@ class Project:
             "sign_in": [(b'{"key":"tracer_nobody"}', json)],
             "create_key": [(b'{"name":"another","scopes":["read"]}', json)],
             "change_project": [(b'{"keepDays":1}', json)],
-            "call_mcp": [(each, json) for each in self._tool_calls()],
+            "call_mcp": [(each, json) for each in self.tool_calls()],
             "set_price": [(b'{"model":"any","inputUsd":1,"outputUsd":1}', json)],
         }[operation]
 
-    def _tool_calls(self) -> Iterator[bytes]:
+    def tool_calls(self) -> Iterator[bytes]:
         """Yield a call of each MCP tool with each of its records, by id and by handle."""
         ids = (self.run.root, self.run.sub_plans[0], self.run.think_act, self.run.opening_calls[0])
         for name, question in QUESTIONS.items():
@@ -135,7 +136,8 @@ class Project:
                 words = dict.fromkeys(
                     question.model_fields.keys() & {"run", "id", "a", "b"}, reference
                 )
-                words |= dict.fromkeys(question.model_fields.keys() & {"q", "agent"}, self.canary)
+                words |= dict.fromkeys(question.model_fields.keys() & {"q"}, self.canary)
+                words |= dict.fromkeys(question.model_fields.keys() & {"since"}, "3000d")
                 call = {"name": name, "arguments": words}
                 yield json_library.dumps(
                     {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
@@ -172,6 +174,8 @@ async def two_projects(
     folder: Path,
     project_pool: ProjectPools = ProjectPool,
     known_seconds: float = 0,
+    *,
+    has_search: bool = False,
 ) -> AsyncIterator[Doors]:
     """Give a server with two projects, each of which has records of its own.
 
@@ -180,13 +184,15 @@ async def two_projects(
         folder: For the recorder's spool.
         project_pool: How a project sees the database.
         known_seconds: For how many seconds the server caches callers.
+        has_search: Whether the server searches. It then waits for the index before it erases.
     """
     agent = Agent("nobody", "Wait.")
     idle = Application(name="idle", agents=(agent,), model=ScriptedModel([]))
+    index = index_of(database_url) if has_search else None
     async with (
         open_pool(database_url) as pool,
         ProjectStores(pool) as truthful,
-        ProjectStores(pool, LASTING, project_pool=project_pool) as stores,
+        ProjectStores(pool, LASTING, project_pool=project_pool, search=index) as stores,
     ):
         home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
         other_id = await ensure_project(pool, "other")

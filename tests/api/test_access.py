@@ -17,6 +17,7 @@ from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored
 from tests.storage.postgres.lock_waits import until
+from tracer.questions import QUESTIONS
 from tracer.records.access import Scope
 from tracer.records.events import event_json
 
@@ -60,6 +61,7 @@ async def signed_in(doors: Doors, secret: str) -> httpx2.Response:
 async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
     keys = {scope: (await create_key(doors, scope))["secret"] for scope in Scope}
     checked = 0
+    paths = set()
     for path, item in openapi_document()["paths"].items():
         for method, operation in item.items():
             if not operation.get("security"):
@@ -80,7 +82,9 @@ async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
                 if response.status_code == 422:  # what it lacks is told first; nothing was done
                     assert response.json()["code"] == "invalid_request"
                 checked += 1
+                paths.add(path)
     assert checked > 30
+    assert {"/mcp", *(f"/api/questions/{name}" for name in QUESTIONS)} <= paths
 
 
 async def test_record_key_cannot_read_and_read_key_cannot_write(

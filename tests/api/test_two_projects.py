@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.api.projects import Attack, attack, two_projects
+from tracer.questions import QUESTIONS
 from tracer.storage.postgres import Pool, ProjectPool
 
 
@@ -25,6 +28,31 @@ async def test_no_operation_reads_or_changes_another_project(
     _tell("application and row-level security", there, back)
     assert there.leaks + back.leaks == []
     assert there.operations > 25
+
+
+async def test_mcp_tools_answer_only_about_the_project_of_the_key(
+    database_url: str, tmp_path: Path
+) -> None:
+    answered = set()
+    async with two_projects(database_url, tmp_path, has_search=True) as doors:
+        for caller, asked in product((doors.home, doors.other), repeat=2):
+            headers = {"Authorization": f"Bearer {caller.secret}"}
+            for call in asked.tool_calls():
+                answer = await doors.client.post("/mcp", content=call, headers=headers | JSON)
+                result = answer.json()["result"]
+                has_found = asked.canary in result["content"][0]["text"]
+                if caller is not asked:
+                    assert not has_found, (call, result)
+                else:
+                    assert not result["isError"], (call, result)
+                    answered.add((asked.canary, json.loads(call)["params"]["name"], has_found))
+
+    found = {(canary, name) for canary, name, has_found in answered if has_found}
+    names = QUESTIONS.keys() - {"diff"}  # a run does not differ from itself
+    assert found == {*product(("canary-home", "canary-other"), names)}
+
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 @dataclass(frozen=True)
