@@ -6,7 +6,9 @@ import json
 import os
 import re
 import stat
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -215,6 +217,33 @@ def test_tail_of_an_ended_run_ends(server: Server) -> None:
     done = server.command("tail", str(server.runs[0].root))
 
     assert (done.code, "has ended: failed" in done.stdout) == (0, True)
+
+
+def test_tail_follows_a_run_across_a_restart_of_the_server(
+    database_url: str, tmp_path: Path
+) -> None:
+    run = failing_run(0, 60)
+    events = iter(run.events)
+    output = tmp_path / "output"
+    with serving_here(database_url, tmp_path / "server") as address:
+        post(address, [next(events)])
+        environment = {**os.environ, "TRACER_URL": address, "TRACER_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "tracer.cli", "tail", str(run.root)]
+        with output.open("w") as file:
+            process = subprocess.Popen(command, env=environment, stdout=file)
+        while not output.stat().st_size:  # it shows what happens after it has connected
+            assert process.poll() is None
+            post(address, [next(events)])
+            time.sleep(0.2)
+    port = int(address.rpartition(":")[2])
+    with serving_here(database_url, tmp_path / "server", port=port) as address:
+        post(address, [*events])
+        assert process.wait(timeout=60) == 0
+
+    lines = output.read_text().splitlines()
+    assert f"call {handle(run.origin)} post_refund FAILED" in "\n".join(lines)
+    assert f"plan {handle(run.root)} support FAILED" in lines[-1]
+    assert "?" not in "\n".join(lines)
 
 
 def test_failed_runs_are_exported_to_a_folder(server: Server, tmp_path: Path) -> None:

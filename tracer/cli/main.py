@@ -14,11 +14,11 @@ from tracer.cli import questions
 from tracer.cli.check import check
 from tracer.cli.doctor import doctor
 from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
+from tracer.cli.questions import tail
 from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
 from tracer.cli.setup import setup
 from tracer.cli.spools import spool
-from tracer.cli.tail import tail
 from tracer.cli.terminal import console
 from tracer.cli.transfer import export_run, import_files
 

@@ -1,20 +1,24 @@
-"""The commands that ask the server about runs, and `tracer mcp`."""
+"""The commands that ask the server about runs, `tracer tail` and `tracer mcp`."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import httpx2
 import orjson
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from tracer.cli.http import check, server_of
+from tracer.cli.http import check, run_id_of, server_of
 from tracer.cli.terminal import AsJson, run_command
 from tracer.errors import NOTHING_FOUND
-from tracer.questions import Asked
+from tracer.questions import Asked, duration, handle, joined, name, quoted
 from tracer.questions.rows import SAME
+from tracer.reading import Refused
 from tracer.records.pages import RunOrder
 from tracer.settings import Settings
 
@@ -136,6 +140,122 @@ def stats(
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a command that are arguments of its question."""
     return {name: value for name, value in arguments.items() if name != "as_json"}
+
+
+# --- Follow runs.
+
+ENDED = ("succeeded", "failed", "cancelled", "abandoned")
+
+RETRY_SECONDS = 1.0
+"""How long to wait for a server that has stopped before the next attempt."""
+
+IDS = {"plan": "planId", "step": "stepId", "thinkAct": "thinkActId", "toolCall": "toolCallId"}
+
+
+def tail(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Handles or ids; all that run now if omitted."),
+    ] = None,
+) -> None:
+    """Print starts, ends and failures in runs as they happen, until the runs have ended.
+
+    If the server is restarted, continue where the connection ended.
+    """
+
+    async def run(settings: Settings) -> None:
+        async with server_of(settings) as server:
+            chosen = [await run_id_of(server, each) for each in runs or ()]
+            if not chosen:
+                answer = await server.get("api/runs", params={"status": "running", "limit": 50})
+                await check(answer)
+                chosen = [each["rootPlanId"] for each in answer.json()["items"]]
+            if not chosen:
+                show("No run is running.")
+            await asyncio.gather(*(_follow(server, each) for each in chosen))
+
+    run_command(run)
+
+
+async def _follow(server: httpx2.AsyncClient, run_id: str) -> None:
+    """Print the changes of a run until it has ended. Reconnect when the server is back."""
+    seen: dict[str, str] = {}
+    after: str | None = None
+    is_connected = False
+    while True:
+        try:
+            if after is None:
+                run = await server.get(f"api/runs/{run_id}")
+                await check(run)
+                if (status := run.json()["status"]) in ENDED:
+                    show(f"{handle(run_id)} has ended: {status}. Read it with tracer show.")
+                    return
+                after, is_connected = run.json()["revision"], True
+            async for event in _events(server, run_id, after):
+                if event.get("event") == "deleted":
+                    show(f"{handle(run_id)} was deleted")
+                    return
+                after = event.get("id", after)
+                if event.get("event") == "reset":
+                    show(f"{handle(run_id)} changed too much to list: tracer show {run_id}")
+                    after = None
+                    break
+                for record in sorted(orjson.loads(event["data"]).get("changed", ()), key=_moment):
+                    _print_change(run_id, record, seen)
+                if seen.get(run_id) in ENDED:
+                    return
+        except (httpx2.TransportError, Refused) as error:
+            is_away = isinstance(error, httpx2.TransportError) or error.status >= 500
+            if not (is_away and is_connected):
+                raise
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _events(
+    server: httpx2.AsyncClient, run_id: str, after: str
+) -> AsyncIterator[dict[str, str]]:
+    """Yield the fields of each event of a run, until the stream ends."""
+    event: dict[str, str] = {}
+    async with server.stream("GET", f"api/runs/{run_id}/events", params={"after": after}) as answer:
+        await check(answer)
+        async for line in answer.aiter_lines():
+            field, _, value = line.partition(":")
+            event[field] = value.strip()
+            if field == "data":
+                yield event
+                event = {}
+
+
+def _moment(record: dict[str, Any]) -> str:
+    """Return when a record ended; if it is open, when it started."""
+    at = record["finishedAt"] if record["status"] in ENDED else record["startedAt"]
+    return at or ""
+
+
+def _print_change(run_id: str, record: dict[str, Any], seen: dict[str, str]) -> None:
+    """Print a record if its status is another one than before."""
+    record_id, status = record[IDS[record["kind"]]], record["status"]
+    if seen.get(record_id) == status or status in ("unknown", "pending"):
+        return
+    seen[record_id] = status
+    error = record.get("error") or {}
+    names = ("name", "agentName", "model", "requestedModel")
+    subject = next(filter(None, map(record.get, names)), None)
+    show(
+        joined(
+            _moment(record)[11:19],
+            handle(run_id),
+            {"thinkAct": "round", "toolCall": "call"}.get(record["kind"], record["kind"]),
+            handle(record_id),
+            name(subject) if subject else "",
+            status.upper() if status in ("failed", "abandoned") else status,
+            duration(record["durationMs"]),
+            quoted(": ".join(filter(None, (error.get("type"), error.get("message")))) or None),
+        )
+    )
+
+
+# --- MCP over stdio.
 
 
 def mcp() -> None:
