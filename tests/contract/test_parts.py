@@ -96,6 +96,34 @@ async def test_status_of_the_list_is_that_of_the_whole(store: Store) -> None:
     assert [(each.runs, each.failed) for each in histogram.bins] == [(1, 1)]
 
 
+async def test_parts_inside_their_call_give_figures_but_neither_status_nor_answer(
+    store: Store,
+) -> None:
+    first, events = first_run()
+    error = ErrorInfo(type="E", message="No.")
+    answering, of_answering = later_run(first, 20)
+    silent, of_silent = later_run(first, 40)
+    inside, of_inside = later_run(silent, 42)  # before the call that it continues has ended
+    await store.record(*events, *of_answering, *of_silent, *of_inside)
+    await store.record(answering.plan_finished(30, summary="Booked."))
+    await store.link()
+    [run] = await items(store)
+    assert (run.parts, run.status, run.answer) == (4, Status.RUNNING, "Booked.")
+    assert run.open_call is not None
+    assert run.open_call.id == silent.call
+
+    await store.record(inside.plan_finished(90, Status.FAILED, summary="Lost.", error=error))
+    await store.record(silent.plan_finished(60, Status.CANCELLED, reason="stopped"))
+    await store.link()
+
+    [run] = await items(store)
+    assert (run.status, run.reason, run.answer) == (Status.CANCELLED, "stopped", "Booked.")
+    assert (run.tool_calls, run.failures, run.failure) == (4, 1, None)
+    assert run.finished_at == inside.plan_finished(90).at
+    assert run.own is not None
+    assert (run.own.failures, run.own.status) == (0, "succeeded")
+
+
 async def test_filters_find_a_piece_of_work_by_any_of_its_runs(store: Store) -> None:
     first, events = first_run()
     _, more = later_run(first, tags=("t",), agent_name="payer", service_name="till")

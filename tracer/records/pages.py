@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -316,53 +316,83 @@ class RunPreview(Run):
     """Why the search lists the run; null without a search."""
 
 
-def whole_preview(head: RunPreview, parts: Sequence[RunPreview]) -> RunPreview:
+class RunNotes(NamedTuple):
+    """What the failed and the running records of a run say; see `RunPreview`."""
+
+    failures: int = 0
+    handled_failures: int = 0
+    failure: RunFailure | None = None
+    open_call: OpenCall | None = None
+    seen_at: datetime | None = None
+
+
+class OtherParts(Totals):
+    """The runs that continue a run, in sum."""
+
+    head_id: UUID
+    """The first run of the piece of work."""
+    ids: list[UUID]
+    """All of them, latest start first."""
+    open: list[UUID]
+    """Those that have not ended."""
+    last_id: UUID | None
+    """The last-started one that is not inside; None if all are inside."""
+    reason: str | None
+    """The reason of its status."""
+    answer: str | None
+    """The answer of the last-started one that is not inside and has one."""
+    finished_at: datetime | None
+    """When the last one ended."""
+    abandoned_at: datetime | None
+    """When the last one was abandoned."""
+
+
+def whole_preview(
+    head: RunPreview, others: OtherParts, notes: Mapping[UUID, RunNotes]
+) -> RunPreview:
     """Return the preview of a whole piece of work.
 
     Args:
         head: The preview of the first run, whose `whole_status` is set.
-        parts: The previews of the runs that continue it.
+        others: The runs that continue it.
+        notes: The notes of all these runs; none of a run without failed or running records.
     """
-    in_order = sorted((head, *parts), key=lambda each: (moment_of(each), each.root_plan_id))
-    after = [each for each in in_order if not each.is_inside]
-    last = after[-1]
+    run_ids = (head.root_plan_id, *reversed(others.ids))
+    in_order = [notes[each] for each in run_ids if each in notes]
+    last = notes.get(others.last_id or head.root_plan_id, RunNotes())
     is_abandoned = head.whole_status == ABANDONED
     status = Status.RUNNING if is_abandoned else Status(head.whole_status or head.status)
+    reason = head.reason if others.last_id is None else others.reason
+    ended_at = _latest(head.finished_at, others.finished_at)
+    open_calls = (each.open_call for each in in_order)
     found: dict[str, Any] = {
         "status": status,
-        "abandoned_at": None,
-        "reason": last.reason if status.is_ending else None,
-        "answer": next((each.answer for each in reversed(after) if each.answer), None),
-        "finished_at": None,
+        "abandoned_at": _latest(head.abandoned_at, others.abandoned_at) if is_abandoned else None,
+        "reason": reason if status.is_ending else None,
+        "answer": others.answer or head.answer or None,
+        "finished_at": ended_at if status.is_ending else None,
         "failure": last.failure if status is Status.FAILED else None,
-        "open_call": None,
-        "seen_at": None,
-        "parts": len(in_order),
+        "open_call": None if status.is_ending else next(filter(None, open_calls), None),
+        "seen_at": None if status.is_ending else _latest(*(each.seen_at for each in in_order)),
+        "parts": len(run_ids),
         "own": OwnFigures(
             status=head.shown_status,
             cost_usd=head.known_cost,
             **{name: getattr(head, name) for name in OwnFigures.model_fields if name not in _MADE},
         ),
     }
-    sums = (*Totals.model_fields, "failures", "handled_failures")
-    found |= {name: sum(getattr(each, name) for each in in_order) for name in sums}
-    if status is Status.SUCCEEDED:
-        found["handled_failures"] = found["failures"]
-    if status.is_ending:
-        found["finished_at"] = max(
-            filter(None, (each.finished_at for each in in_order)), default=None
-        )
-    else:
-        found["open_call"] = next((each.open_call for each in in_order if each.open_call), None)
-        found["seen_at"] = max(filter(None, (each.seen_at for each in in_order)), default=None)
-    if is_abandoned:
-        found["abandoned_at"] = max(
-            filter(None, (each.abandoned_at for each in in_order)), default=None
-        )
+    found |= {name: getattr(head, name) + getattr(others, name) for name in Totals.model_fields}
+    found["failures"] = sum(each.failures for each in in_order)
+    handled = sum(each.handled_failures for each in in_order)
+    found["handled_failures"] = found["failures"] if status is Status.SUCCEEDED else handled
     return head.model_copy(update=found)
 
 
 _MADE = ("status", "cost_usd")
+
+
+def _latest(*moments: datetime | None) -> datetime | None:
+    return max(filter(None, moments), default=None)
 
 
 def moment_of(record: Record) -> datetime:
@@ -391,14 +421,6 @@ class NotableRecord(NamedTuple):
     step: UUID | None
     plan: UUID | None
     """As `tool_call`, `think_act` and `step`: the id of the record of this kind above this one."""
-
-
-class RunTexts(NamedTuple):
-    """The request, the answer and the number of sub-agents of a run."""
-
-    request: str | None
-    answer: str | None
-    sub_agents: int
 
 
 def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:

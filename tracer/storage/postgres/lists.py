@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
 
-from psycopg.rows import dict_row
+from psycopg.rows import class_row, dict_row
 
 from tracer.lineage.tree import FailedRecord, RecordKey, explained_by, failure_origins
 from tracer.records import ABANDONED, Kind, Run, Status
@@ -21,18 +21,20 @@ from tracer.records.pages import (
     Cursor,
     NotableRecord,
     OpenCall,
+    OtherParts,
     Page,
     RunBin,
     RunFailure,
     RunHistogram,
+    RunNotes,
     RunOrder,
     RunPreview,
-    RunTexts,
     SortedCursor,
     moment_of,
     open_call,
     whole_preview,
 )
+from tracer.records.record_classes import Totals
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import (
     check_status,
@@ -535,37 +537,22 @@ def _examined_back_to(connection: SyncConnection, listing: Listing) -> datetime 
 # --- Previews of runs for the list, computed from the failed and running records of the runs.
 
 
-def run_previews(
-    runs: Sequence[Run],
-    texts: Mapping[UUID, RunTexts],
-    records: Iterable[NotableRecord],
-    seen: Mapping[UUID, datetime],
-) -> list[RunPreview]:
-    """Return the previews of `runs` that the run list shows.
+def run_notes(
+    records: Iterable[NotableRecord], seen: Mapping[UUID, datetime]
+) -> dict[UUID, RunNotes]:
+    """Return the notes of the runs that have any.
 
     Args:
-        runs: The runs.
-        texts: The question, the answer and the number of sub-agents of each run.
-        records: The failed and the running records of the runs.
-        seen: The last heartbeat of a run's recorders.
+        records: The failed records of the runs, and the running ones of those that have not ended.
+        seen: The last heartbeat of the recorders of the latter.
     """
     of_run: dict[UUID, list[NotableRecord]] = defaultdict(list)
     for record in records:
         of_run[record.root_plan_id].append(record)
-    return [
-        _preview(
-            run,
-            texts.get(run.root_plan_id, RunTexts(None, None, 0)),
-            of_run[run.root_plan_id],
-            seen.get(run.root_plan_id),
-        )
-        for run in runs
-    ]
+    return {run_id: _notes(run_id, of_run[run_id], seen.get(run_id)) for run_id in {*of_run, *seen}}
 
 
-def _preview(
-    run: Run, texts: RunTexts, records: Sequence[NotableRecord], seen_at: datetime | None
-) -> RunPreview:
+def _notes(run_id: UUID, records: Sequence[NotableRecord], seen_at: datetime | None) -> RunNotes:
     failed: dict[RecordKey, NotableRecord] = {
         (each.kind, each.record_id): each for each in records if each.has_failed
     }
@@ -578,7 +565,7 @@ def _preview(
             )
             for key, each in failed.items()
         ),
-        (Kind.PLAN, run.root_plan_id),
+        (Kind.PLAN, run_id),
     )
     failure = None
     if origins and origins[0].depth is not None:
@@ -592,16 +579,12 @@ def _preview(
             error_message=_preview_text(began.error_message),
             depth=origins[0].depth,
         )
-    is_open = not run.status.is_ending
-    waits_for = open_call(records) if is_open else None
-    shown = {
-        "request": _preview_text(texts.request),
-        "answer": _preview_text(texts.answer),
-        "sub_agents": texts.sub_agents,
-        "failures": len(origins),
-        "handled_failures": sum(origin.is_handled for origin in origins),
-        "failure": failure,
-        "open_call": None
+    waits_for = open_call(records)
+    return RunNotes(
+        failures=len(origins),
+        handled_failures=sum(origin.is_handled for origin in origins),
+        failure=failure,
+        open_call=None
         if waits_for is None
         else OpenCall(
             kind=waits_for.kind,
@@ -610,9 +593,8 @@ def _preview(
             arguments=_preview_text(waits_for.arguments),
             started_at=waits_for.started_at,
         ),
-        "seen_at": seen_at if is_open else None,
-    }
-    return RunPreview(**dict(run) | shown)
+        seen_at=seen_at,
+    )
 
 
 def _preview_text(text: str | None) -> str | None:
@@ -628,9 +610,9 @@ _READ = PREVIEW_CHARACTERS + 1
 _OF_ROOT = "FILTER (WHERE plan_id = root_plan_id)"
 
 _PLANS = f"""
-SELECT root_plan_id, max(left(user_request, {_READ})) {_OF_ROOT},
-    max(left(summary, {_READ})) {_OF_ROOT},
-    count(*) FILTER (WHERE plan_id <> root_plan_id)
+SELECT root_plan_id, max(left(user_request, {_READ})) {_OF_ROOT} AS request,
+    max(left(summary, {_READ})) {_OF_ROOT} AS answer,
+    count(*) FILTER (WHERE plan_id <> root_plan_id) AS sub_agents
 FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
 GROUP BY root_plan_id"""
@@ -680,9 +662,27 @@ RUNNING_RECORDS = _notable_records(
 )
 
 
-_PARTS = f"""
-SELECT {columns(Run)} FROM run
-WHERE project_id = %(project_id)s AND head_id = ANY(%(heads)s) AND {RUN_NOT_DELETED}"""
+_LATEST = "ORDER BY at DESC, root_plan_id DESC"
+
+# The coordinator of Citus groups the rows: the parts of a head are on several shards.
+OTHER_PARTS = f"""
+WITH part AS MATERIALIZED (
+    SELECT head_id, root_plan_id, status, is_inside, reason, finished_at, {START} AS at,
+        {", ".join(Totals.model_fields)}, {abandoned_at("run")} AS abandoned_at,
+        (SELECT left(summary, {_READ}) FROM plan_execution_record AS root
+            WHERE root.project_id = run.project_id AND root.root_plan_id = run.root_plan_id
+                AND root.plan_id = run.root_plan_id AND NOT run.is_inside) AS answer
+    FROM run
+    WHERE project_id = %(project_id)s AND head_id = ANY(%(heads)s) AND {RUN_NOT_DELETED}
+)
+SELECT head_id, array_agg(root_plan_id {_LATEST}) AS ids,
+    coalesce(array_agg(root_plan_id {_LATEST}) FILTER (WHERE {IS_OPEN}), '{{}}') AS open,
+    (array_agg(root_plan_id {_LATEST}) FILTER (WHERE NOT is_inside))[1] AS last_id,
+    (array_agg(reason {_LATEST}) FILTER (WHERE NOT is_inside))[1] AS reason,
+    (array_agg(answer {_LATEST}) FILTER (WHERE answer <> ''))[1] AS answer,
+    max(finished_at) AS finished_at, max(abandoned_at) AS abandoned_at,
+    {", ".join(f"sum({name}) AS {name}" for name in Totals.model_fields)}
+FROM part GROUP BY head_id"""
 
 
 def read_run_previews(
@@ -697,40 +697,40 @@ def read_run_previews(
         all_parts: Whether each preview describes its run alone. Otherwise that of a head describes
             the whole piece of work.
     """
-    heads = [run.root_plan_id for run in runs if run.whole_status is not None and not all_parts]
-    if not heads:
-        return _read_previews(connection, project_id, runs)
-    parts = select(connection, Run, _PARTS, {"project_id": project_id, "heads": heads})
-    previews = _read_previews(connection, project_id, [*runs, *parts])
-    of_head: dict[UUID | None, list[RunPreview]] = defaultdict(list)
-    for preview in previews[len(runs) :]:
-        of_head[preview.head_id].append(preview)
-    return [
-        whole_preview(preview, found) if (found := of_head[preview.root_plan_id]) else preview
-        for preview in previews[: len(runs)]
-    ]
-
-
-def _read_previews(
-    connection: SyncConnection, project_id: int, runs: Sequence[Run]
-) -> list[RunPreview]:
     if not runs:
         return []
-    parameters: dict[str, Any] = {
-        "project_id": project_id,
-        "runs": [run.root_plan_id for run in runs],
-        "open": [run.root_plan_id for run in runs if not run.status.is_ending],
+    ids = [run.root_plan_id for run in runs]
+    heads = [run.root_plan_id for run in runs if run.whole_status is not None and not all_parts]
+    parameters: dict[str, Any] = {"project_id": project_id, "runs": ids, "heads": heads}
+    plans = connection.cursor(row_factory=dict_row).execute(_PLANS, parameters)
+    others: dict[UUID, OtherParts] = {}
+    if heads:
+        cursor = connection.cursor(row_factory=class_row(OtherParts))
+        others = {each.head_id: each for each in cursor.execute(OTHER_PARTS, parameters)}
+    open_ids = [run.root_plan_id for run in runs if not run.status.is_ending]
+    parameters |= {
+        "runs": [*ids, *(part for each in others.values() for part in each.ids)],
+        "open": [*open_ids, *(part for each in others.values() for part in each.open)],
     }
-    plans = connection.execute(_PLANS, parameters)
     notable = [connection.cursor(row_factory=dict_row).execute(FAILED_RECORDS, parameters)]
     leases = None
     if parameters["open"]:
         notable.append(connection.cursor(row_factory=dict_row).execute(RUNNING_RECORDS, parameters))
         leases = connection.execute(_SEEN, parameters)
-    texts = {run_id: RunTexts(*row) for run_id, *row in plans.fetchall()}
+    texts = {row["root_plan_id"]: row for row in plans.fetchall()}
     records = [_notable(row) for cursor in notable for row in cursor.fetchall()]
-    seen: dict[UUID, datetime] = {} if leases is None else dict(leases.fetchall())
-    return run_previews(runs, texts, records, seen)
+    notes = run_notes(records, {} if leases is None else dict(leases.fetchall()))
+    previews = []
+    for run in runs:
+        shown = dict(run) | texts.get(run.root_plan_id, {})
+        preview = RunPreview(**shown | notes.get(run.root_plan_id, RunNotes())._asdict())
+        preview.request = _preview_text(preview.request)
+        preview.answer = _preview_text(preview.answer)
+        if found := others.get(run.root_plan_id):
+            found.answer = _preview_text(found.answer)
+            preview = whole_preview(preview, found, notes)
+        previews.append(preview)
+    return previews
 
 
 def _notable(row: dict[str, Any]) -> NotableRecord:
