@@ -19,6 +19,7 @@ from tests.otel.coding_agents.test_claude_code_background import (
 )
 from tests.profiles import quick_among
 from tests.trees import plain
+from tracer import questions
 from tracer.lineage import Payloads, build_tree
 from tracer.records.pages import RunPreview
 from tracer.records.spans import TraceSpans
@@ -99,6 +100,13 @@ async def test_nested_agents_of_all_parts_are_in_one_tree(store: Store) -> None:
     for agent in truth_run(NESTED)["sub_agents"]:
         assert agent["opened_by"]["provider_call_id"] in shown
     assert truth_run(NESTED)["prompts"][1]["notifications"][0]["summary"] in shown
+    assert run.parts > 1
+    assert run.finished_at is not None
+    assert run.started_at is not None
+    whole = (run.finished_at - run.started_at).total_seconds() * 1000
+    why = questions.explain(tree, "slow", str(run.root_plan_id), 1_000)
+    for answer in (questions.outline(tree, 1_000), why):
+        assert answer.duration_ms == pytest.approx(whole, abs=1)
 
 
 async def test_prompts_below_a_traceparent_are_one_row(store: Store) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.questions.random_trees import SHAPES, TEXTS, random_tree
+from tests.questions.random_trees import SHAPES, START, TEXTS, random_tree
 from tests.questions.test_outline import has_control_characters, size_in_tokens
 from tracer import questions
 from tracer.errors import BadRequest
 from tracer.lineage.diff import diff_trees
-from tracer.questions import LEAST_BUDGET, UNTRUSTED, rows
+from tracer.questions import UNTRUSTED, rows
 from tracer.questions.asked import moment_of
+from tracer.questions.text import LEAST_BUDGET
+from tracer.questions.why import useful_lines
 from tracer.records import Kind
+from tracer.records.pages import RunFailure, RunPreview, Spend, ToolStats
 from tracer.records.record_classes import ActToolInfo
 
 BUDGETS = st.integers(LEAST_BUDGET, 4_000)
@@ -75,6 +80,50 @@ def test_record_keeps_its_budget(arguments: str, result: str, budget: int) -> No
         check(found.text(), budget)
 
 
+LISTS = st.lists(st.sampled_from((*TEXTS, None)), max_size=200)
+
+
+@settings(max_examples=80, deadline=None)
+@given(texts=LISTS, cursor=st.sampled_from((*TEXTS, None)), budget=BUDGETS)
+def test_list_keeps_its_budget(texts: list[str | None], cursor: str | None, budget: int) -> None:
+    items = [
+        RunPreview(
+            root_plan_id=UUID(int=number),
+            recorded_at=START,
+            request=text,
+            agent_name=text,
+            reason=text,
+            answer=text if number % 2 else None,
+            failure=failure(text) if number % 3 else None,
+        )
+        for number, text in enumerate(texts)
+    ]
+
+    check(rows.runs(items, cursor, budget).text(), budget)
+
+
+def failure(text: str | None) -> RunFailure:
+    names = dict.fromkeys(("name", "reason", "error_type", "error_message"), text)
+    return RunFailure(kind=Kind.TOOL_CALL, id=UUID(int=1), depth=1, **names)
+
+
+@settings(max_examples=80, deadline=None)
+@given(texts=LISTS, figure=st.integers(0, 2**62), budget=BUDGETS)
+def test_stats_keep_their_budget(texts: list[str | None], figure: int, budget: int) -> None:
+    counts: Any = dict.fromkeys(("calls", "succeeded", "failed", "cancelled"), figure)
+    counts |= dict.fromkeys(("abandoned", "running", "sub_plans"), figure)
+    times: Any = dict.fromkeys(("p50_ms", "p95_ms", "p99_ms"), float(figure))
+    times |= dict.fromkeys(("own_p50_ms", "own_p95_ms", "own_p99_ms"), None)
+    tools = [
+        ToolStats(name=text or "", tool_type=text, latest_at=START, **counts, **times)
+        for text in texts
+    ]
+    spend = [Spend(text, figure, figure, figure, Decimal(figure), figure) for text in texts]
+
+    check(rows.stats("tool", START, tools, budget).text(), budget)
+    check(rows.stats("user", None, spend, budget).text(), budget)
+
+
 def call(result: str, arguments: str = "{}") -> ActToolInfo:
     ids = {"root_plan_id": UUID(int=1), "tool_call_id": UUID(int=2)}
     return ActToolInfo.model_validate({**ids, "arguments": arguments, "result": result})
@@ -110,7 +159,7 @@ def test_stack_shows_the_frames_of_the_program() -> None:
         "ledger.Closed: October\n"
     )
 
-    assert questions.useful_lines(stack) == (
+    assert useful_lines(stack) == (
         '  File "/srv/shop/refunds.py", line 88, in refund\n'
         "    ledger.post()\nledger.Closed: October"
     )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.questions.random_trees import SHAPES, random_tree
 from tracer.errors import BadRequest
 from tracer.lineage.tree import PlanNode
-from tracer.questions import LEAST_BUDGET, TOKEN_BYTES, outline
+from tracer.questions import outline
+from tracer.questions.text import LEAST_BUDGET, TOKEN_BYTES
 
 
 def size_in_tokens(text: str) -> float:

@@ -14,8 +14,6 @@ Public modules:
 from tracer.questions.asked import QUESTIONS, Asked, description
 from tracer.questions.outline import Outline, kind_of, outline, outline_below
 from tracer.questions.text import (
-    LEAST_BUDGET,
-    TOKEN_BYTES,
     UNTRUSTED,
     duration,
     handle,
@@ -24,12 +22,10 @@ from tracer.questions.text import (
     quoted,
     shown,
 )
-from tracer.questions.why import Why, explain, round_above, target_of, useful_lines
+from tracer.questions.why import Why, explain, round_above, target_of
 
 __all__ = [
-    "LEAST_BUDGET",
     "QUESTIONS",
-    "TOKEN_BYTES",
     "UNTRUSTED",
     "Asked",
     "Outline",
@@ -47,5 +43,4 @@ __all__ = [
     "round_above",
     "shown",
     "target_of",
-    "useful_lines",
 ]

@@ -106,21 +106,16 @@ class Outline(Struct, rename="camel"):
     def head(self) -> list[str]:
         """Return the lines about the whole."""
         total = self.totals
-        return [
-            joined(f"run {handle(self.root_plan_id)}", ended(self.status, self.reason))
-            + f" · {joined(duration(self.duration_ms), 'long') if self.duration_ms else 'open'}"
-            + f" · {counted(self.records, 'record')}"
-            + "".join(
-                f" · {each}"
-                for each in (
-                    counted(total.failures, "failure") if total.failures else "",
-                    tokens(total.input_tokens, total.output_tokens),
-                    cost(total.cost_usd),
-                )
-                if each
-            ),
-            f"id {self.root_plan_id} {quoted(self.title, 80)}".rstrip(),
-        ]
+        figures = (
+            joined(f"run {handle(self.root_plan_id)}", ended(self.status, self.reason)),
+            joined(duration(self.duration_ms), "long") if self.duration_ms else "open",
+            counted(self.records, "record"),
+            counted(total.failures, "failure") if total.failures else "",
+            tokens(total.input_tokens, total.output_tokens),
+            cost(total.cost_usd),
+        )
+        what = f"id {self.root_plan_id} {quoted(self.title, 80)}".rstrip()
+        return [" · ".join(filter(None, figures)), what]
 
 
 def ended(status: str, reason: str | None) -> str:
@@ -197,6 +192,18 @@ class Walk:
             yield index
 
 
+def whole_duration(walk: Walk) -> float | None:
+    """Return the duration of a node; of the first run of a piece of work, that of all parts."""
+    top = walk.nodes[0]
+    parts = [node for node in walk.nodes[1:] if isinstance(node, PlanNode) and node.continues]
+    ends = [each.finished_at for each in (top, *parts) if each.status != ABANDONED]
+    ended = [each for each in ends if each is not None]
+    if not parts or not ended or top.started_at is None:
+        return top.duration_ms
+    is_open = len(ended) < len(ends)
+    return None if is_open else (max(ended) - top.started_at).total_seconds() * 1000
+
+
 def outline(
     tree: Node,
     budget: int,
@@ -224,7 +231,7 @@ def outline(
         title=text_of(tree),
         status=tree.status,
         reason=tree.reason,
-        duration_ms=tree.duration_ms,
+        duration_ms=whole_duration(walk),
         totals=tree.cumulative,
         records=len(walk.nodes),
         lines=[],

@@ -265,7 +265,7 @@ class StatsAnswer(Struct, rename="camel"):
         """Return the statistics as text."""
         since = f"since {moment(self.since)}" if self.since else "of all time"
         if self.by == "tool":
-            rows = [("tool", "calls", "failed", "abandoned", "p50", "p95")]
+            rows: list[tuple[str, ...]] = [("tool", "calls", "failed", "abandoned", "p50", "p95")]
             rows += [
                 (
                     name(each.name),
@@ -278,7 +278,7 @@ class StatsAnswer(Struct, rename="camel"):
                 for each in sorted(self.tools, key=lambda each: (-each.failed, -each.calls))
             ]
         else:
-            rows = [(self.by, "model calls", "tokens", "cost", "of unknown cost", "")]
+            rows = [(self.by, "model calls", "tokens", "cost", "of unknown cost")]
             rows += [
                 (
                     name(each.name) if each.name else "(none)",
@@ -286,7 +286,6 @@ class StatsAnswer(Struct, rename="camel"):
                     tokens(each.input_tokens, each.output_tokens),
                     cost(each.cost_usd) or "$0",
                     f"{each.unpriced_calls:,}" if each.unpriced_calls else "",
-                    "",
                 )
                 for each in self.spend
             ]

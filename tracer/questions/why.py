@@ -10,7 +10,16 @@ from typing import Literal
 from msgspec import Struct
 
 from tracer.lineage.tree import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
-from tracer.questions.outline import OPEN, WORDS, Walk, ended, id_of, name_of, text_of
+from tracer.questions.outline import (
+    OPEN,
+    WORDS,
+    Walk,
+    ended,
+    id_of,
+    name_of,
+    text_of,
+    whole_duration,
+)
 from tracer.questions.text import (
     block,
     budget_bytes,
@@ -130,8 +139,7 @@ def _round(hop: Hop) -> str:
 
 def _headline(hop: Hop) -> str:
     status = "" if hop.status == "succeeded" else hop.status.upper()
-    what = joined(hop.kind, hop.handle, name(hop.name), status)
-    return joined(what, duration(hop.duration_ms))
+    return joined(hop.kind, hop.handle, name(hop.name), status, duration(hop.duration_ms))
 
 
 def target_of(tree: PlanNode) -> tuple[Because, str]:
@@ -197,7 +205,7 @@ def explain(
         title=tree.title or tree.user_request,
         status=tree.status,
         reason=tree.reason,
-        duration_ms=tree.duration_ms,
+        duration_ms=whole_duration(walk),
         because=because,
         origin=path[-1],
         levels=sum(isinstance(node, PlanNode) for node in nodes) - 1,
