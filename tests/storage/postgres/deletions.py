@@ -98,7 +98,8 @@ async def stopped_in_the_middle(
     """
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute(
-            "SELECT FROM plan_execution_record WHERE plan_id = %s FOR UPDATE", [run_id]
+            "SELECT FROM plan_execution_record WHERE root_plan_id = %s AND plan_id = %s FOR UPDATE",
+            [run_id, run_id],
         )
         deleting = asyncio.create_task(deletion)
         try:

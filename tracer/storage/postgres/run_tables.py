@@ -481,6 +481,7 @@ FROM (
     JOIN run AS its_run
         ON its_run.project_id = root.project_id AND its_run.root_plan_id = root.root_plan_id
     WHERE root.project_id = $1 AND root.root_plan_id = ANY($3::uuid[])
+        AND plan.root_plan_id = ANY($3::uuid[]) AND its_run.root_plan_id = ANY($3::uuid[])
         AND root.plan_id = root.root_plan_id AND root.status >= 'cancelled'
     GROUP BY root.root_plan_id, root.status, root.reason
 ) AS plans
