@@ -226,6 +226,8 @@ def in_best_order(connection: SyncConnection, listing: Listing) -> Listing:
 
 def page_query(columns: str, listing: Listing, *, is_spread: bool) -> str:
     """Return the query for a page of a list; see `read_page`."""
+    if is_spread:
+        listing = listing.unordered
     if not listing.wanted.conditions:
         return f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if not is_spread:

@@ -25,6 +25,7 @@ from tracer.storage.postgres.search_source import (
     SEARCHED,
     message_texts,
 )
+from tracer.storage.postgres.session import standing_of_sync
 from tracer.storage.postgres.tables import ALWAYS, RUN_NOT_DELETED, START, TABLES
 from tracer.store import RunFilter
 
@@ -219,13 +220,21 @@ def _fields(kind: Kind, with_messages: bool) -> list[str]:
     return [each for each in SEARCHED[kind] if with_messages or each != "messages"]
 
 
-def _page_query(is_filtered: bool) -> str:
-    """Return the query for some records of the runs `runs` that may contain the words."""
+def _page_query(is_filtered: bool, is_spread: bool) -> str:
+    """Return the query for some records of the runs `runs` that may contain the words.
+
+    Args:
+        is_filtered: Whether the database can compare the words.
+        is_spread: Whether Citus distributes the tables. Then there must be one run.
+    """
+    run = "ANY(%(runs)s::uuid[])" if is_spread else "wanted.run"
     of_kinds = " UNION ALL ".join(
-        f"({_records(kind, _fields(kind, False), is_filtered).format(run='wanted.run')}"
+        f"({_records(kind, _fields(kind, False), is_filtered).format(run=run)}"
         f" LIMIT {_RECORDS_OF_RUN})"
         for kind in SEARCHED
     )
+    if is_spread:
+        return of_kinds
     return f"""SELECT record.* FROM unnest(%(runs)s::uuid[]) AS wanted (run)
         CROSS JOIN LATERAL ({of_kinds}) AS record"""
 
@@ -259,15 +268,17 @@ def read_places(
     end = time.monotonic() + PAGE_SECONDS
     found: dict[UUID, list[FoundPlace]] = {}
     size = 0
-    for begin in range(0, len(runs), _RUNS_AT_ONCE):
+    is_spread = standing_of_sync(connection).is_spread
+    runs_at_once = 1 if is_spread else _RUNS_AT_ONCE
+    for begin in range(0, len(runs), runs_at_once):
         rest = end - time.monotonic()
         if rest <= 0 or size > MOST_BYTES:
             break
-        is_filtered, values = _parameters(project_id, runs[begin : begin + _RUNS_AT_ONCE], query)
+        is_filtered, values = _parameters(project_id, runs[begin : begin + runs_at_once], query)
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL statement_timeout = {max(1, round(rest * 1000))}")
-                rows = connection.execute(_page_query(is_filtered), values).fetchall()
+                rows = connection.execute(_page_query(is_filtered, is_spread), values).fetchall()
         except QueryCanceled:
             break
         size += sum(len(text or "") for row in rows for text in row[6])
