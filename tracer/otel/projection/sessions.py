@@ -476,6 +476,9 @@ class _Completion:
             below = next((sign.below for sign in work.signs if sign.below is not None), None)
             if below is None and work.role is Role.AGENT:
                 below = _id(Role.TOOL, ("opener", span.span_id))
+            elif below is None and span.facts.conversation is not None:
+                # Not with the work of another conversation: all that is unplaced is below the run.
+                below = _id(Role.AGENT, ("unknown", span.facts.conversation))
             if below is not None:
                 span.parent, span.parent_span_id = self._parts.by_id.get(below), below
                 span.missing_parent = below if span.parent is None else None
