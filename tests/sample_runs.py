@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tracer.clock import stepping_clock
+from tests.stepping import stepping_clock
 from tracer.records import IdSource, Reason, Status, new_id
 from tracer.records.events import (
     ChosenToolCall,

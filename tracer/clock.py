@@ -43,23 +43,6 @@ steady_now = steady_clock()
 """The clock of recorders in this process."""
 
 
-def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1)) -> Clock:
-    """Return a clock for tests and examples that advances by `step` at each reading.
-
-    Args:
-        start: The first time, as an aware datetime.
-        step: The difference between two readings.
-    """
-    moment = start - step
-
-    def read() -> datetime:
-        nonlocal moment
-        moment += step
-        return moment
-
-    return read
-
-
 def time_zone(name: object) -> ZoneInfo:
     """Return the time zone with an IANA name such as `Asia/Shanghai`.
 

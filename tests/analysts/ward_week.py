@@ -12,9 +12,9 @@ from uuid import UUID
 
 from tests.analysts.telling import CANCELLED, FAILED, Telling
 from tests.otel.made_traces import agent, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.reaping import expire_leases
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import LeaseTerms, Reason
 from tracer.records.spans import Span
 from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer

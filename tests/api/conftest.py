@@ -21,11 +21,11 @@ from api.parts import Parts
 from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
 from tests.api.commands import Tracer
+from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, Projection, WokenProjection, project
 from tests.sample_runs import SampleRun
 from tests.searching import index_of
 from tracer.logs import configure_logs
-from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder import Recorder, Spool
 from tracer.records.spans import Span
 from tracer.runtime import Agent, Application, RunLauncher

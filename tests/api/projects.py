@@ -22,10 +22,10 @@ from api.openapi import openapi_document
 from api.parts import Parts
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, project_in, projecting, roll_up
 from tests.sample_runs import SampleRun, sample_run
 from tests.searching import index_of
-from tracer.otel.otlp.blocks import traces_of
 from tracer.questions import QUESTIONS, handle
 from tracer.recorder import Recorder, Spool
 from tracer.records import DEFAULT_PROJECT_ID, LeaseTerms, new_id

@@ -12,9 +12,9 @@ import pytest
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.embedded import installed_programs

@@ -21,12 +21,13 @@ from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
 from tests.otel.canary_spans import field_paths, request_with
 from tests.otel.decoded import spans_in
+from tests.otel.sent import encode_json
 from tests.recorder.stores import CommandedStore
 from tests.recordings import spans_of_events
 from tracer.errors import ToolError
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import block_key, pack_block
-from tracer.otel.otlp.spans import encode_json, encode_protobuf
+from tracer.otel.otlp.spans import encode_protobuf
 from tracer.recorder import Recorder, Spool
 from tracer.records import DEFAULT_PROJECT_ID, new_id
 from tracer.records.events import Event, PlanStarted, event_json

@@ -21,10 +21,10 @@ from api.freshness import KINDS
 from tests.api.conftest import Api, client_of, serving_parts
 from tests.otel.captured import bodies
 from tests.otel.made_traces import TRACE_ID, agent, body_of, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection
 from tests.sample_runs import sample_run
 from tracer.otel.dialects import genai
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection import span_records
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.postgres import ProjectPool, connection_options, open_pool

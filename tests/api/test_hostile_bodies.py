@@ -24,11 +24,11 @@ from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, make_span
 from tests.otel.projections import project
+from tests.otel.sent import encode_json
 from tests.otel.wire import bytes_field
 from tests.profiles import quick_among, scaled
 from tests.sample_runs import sample_run
 from tracer.otel.otlp import decode_json
-from tracer.otel.otlp.spans import encode_json
 from tracer.records import new_id
 from tracer.records.events import event_json
 

@@ -18,8 +18,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.api.conftest import Api, on_loopback, serving_parts
 from tests.otel.made_traces import TRACE_ID, agent, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.storage.postgres.lock_waits import PLENTY_SECONDS
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import encode_protobuf
 from tracer.records.spans import Contents
 from tracer.runtime.scripted_model import ScriptedModel

@@ -20,7 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from api.otlp.routes import MAX_BYTES
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.captured import NAMES, bodies, spans_of
-from tracer.otel.otlp.spans import encode_json, encode_protobuf
+from tests.otel.sent import encode_json
+from tracer.otel.otlp.spans import encode_protobuf
 from tracer.records.spans import Span
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"

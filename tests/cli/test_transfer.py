@@ -12,12 +12,13 @@ from tests.otel.captured import spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import body_of, make_span
+from tests.otel.sent import encode_json
 from tracer.cli import transfer
 from tracer.cli.transfer import Part, parts_of
 from tracer.errors import BadRequest
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import decode_json, decode_logs_json, decode_logs_protobuf, decode_protobuf
-from tracer.otel.otlp.spans import encode_json, encode_logs, encode_protobuf, logs_of
+from tracer.otel.otlp.spans import encode_logs, encode_protobuf, logs_of
 from tracer.records.spans import Span
 
 SPANS = spans_of("pydantic-ai-default-single")

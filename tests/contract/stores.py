@@ -14,6 +14,7 @@ import httpx2
 
 from api.app import create_app
 from api.parts import Parts
+from tests.otel.sent import traces_of
 from tests.projecting import (
     DatabaseProjection,
     Projection,
@@ -22,10 +23,10 @@ from tests.projecting import (
     projecting_before,
 )
 from tests.searching import IndexedFirst
+from tests.stepping import stepping_clock
 from tests.trees import Node, build_tree, read_tree
-from tracer.clock import Clock, stepping_clock
+from tracer.clock import Clock
 from tracer.lineage import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event
 from tracer.records.record_classes import Record
 from tracer.records.spans import Span

@@ -10,12 +10,12 @@ import pytest
 from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.sample_runs import sample_run
 from tests.stored import read_spans
 from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
 from tracer.lineage import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records import new_id
 from tracer.records.spans import Span

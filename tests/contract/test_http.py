@@ -29,11 +29,11 @@ from tests.contract.stores import (
 )
 from tests.contract.transfers import export_of
 from tests.otel.captured import moved, spans_of
+from tests.otel.sent import traces_of
 from tests.sample_runs import SampleRun, sample_run
 from tests.stored import read_spans
 from tests.trees import Node
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import Status, new_id
 from tracer.records.events import Event
 from tracer.records.spans import Span

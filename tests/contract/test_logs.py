@@ -9,10 +9,10 @@ import pytest
 from tests.contract.stores import NewStore, Store, all_records
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
+from tests.otel.sent import traces_of
 from tests.stored import read_logs, read_spans
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp import redacted_traces
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import logs_of, root_plan_id, session_run_id
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import TraceSpans

@@ -25,11 +25,11 @@ from tests.contract.stores import (
 from tests.contract.test_changes import Watched, read_rows
 from tests.otel.captured import moved, spans_of
 from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.profiles import scaled
 from tests.projecting import project_in
 from tests.stored import read_spans
 from tracer.errors import RecordNotFound, RunNotActive
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import Kind, Status, new_id
 from tracer.records.spans import Span
 from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer

@@ -22,6 +22,7 @@ from tests.contract.stores import (
 from tests.otel.captured import NAMES, bodies, moved, spans_of
 from tests.otel.decoded import redacted_spans, spans_in
 from tests.otel.made_traces import chat, make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.profiles import quick_among
 from tests.recordings import rows_of_spans
 from tests.stored import read_spans
@@ -30,7 +31,6 @@ from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
 from tracer.lineage.tree import UNSTORED
 from tracer.otel.otlp import decode_protobuf
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.spans import Span
 from tracer.redaction import Redaction
 from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer

@@ -8,7 +8,7 @@ import pytest
 
 from health.diary import Diary
 from tests.health.nurse import CallNurse, nurse_over
-from tracer.clock import stepping_clock
+from tests.stepping import stepping_clock
 from tracer.runtime import Surroundings
 
 

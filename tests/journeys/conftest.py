@@ -24,9 +24,9 @@ from playwright.async_api import (
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
+from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, Projection, project
 from tests.sample_runs import SampleRun
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import Status
 from tracer.records.events import Event
 from tracer.records.spans import Span

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tests.otel.sent import traces_of
 from tracer.otel.otlp import Decoded, redacted_traces
-from tracer.otel.otlp.blocks import sent_spans, traces_of
+from tracer.otel.otlp.blocks import sent_spans
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span, TraceSpans
 from tracer.redaction import Redaction

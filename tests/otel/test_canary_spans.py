@@ -12,10 +12,10 @@ from tests.canary_events import CARD, PASSWORD, found_in
 from tests.otel.canary_spans import field_paths, name_of, request_with
 from tests.otel.decoded import redacted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import encode_json, traces_of
 from tests.otel.wire import bytes_field
 from tracer.otel.otlp import decode_json, decode_protobuf, redacted_traces
-from tracer.otel.otlp.blocks import sent_spans, traces_of
-from tracer.otel.otlp.spans import encode_json
+from tracer.otel.otlp.blocks import sent_spans
 from tracer.records.masks import PayloadPolicy
 from tracer.records.spans import Span
 from tracer.redaction import Redaction

@@ -18,10 +18,11 @@ from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, make_span, projection_of, spans_from
 from tests.otel.projections import project
+from tests.otel.sent import encode_json
 from tests.otel.wire import bytes_field
 from tests.profiles import scaled
 from tracer.otel.otlp import UndecodableTraces, decode_json, decode_protobuf
-from tracer.otel.otlp.spans import encode_json, encode_protobuf
+from tracer.otel.otlp.spans import encode_protobuf
 from tracer.records import Kind
 from tracer.records.spans import Span, merge_spans
 

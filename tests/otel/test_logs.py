@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from tests.otel.made_logs import ORIGIN, SECOND, logs_as_traces, made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, make_span, spans_from
+from tests.otel.sent import encode_json, traces_of
 from tests.profiles import scaled
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp import (
@@ -31,9 +32,8 @@ from tracer.otel.otlp.blocks import (
     pack_block,
     sent_spans,
     single_spans,
-    traces_of,
 )
-from tracer.otel.otlp.spans import encode_json, encode_protobuf, logs_of, session_run_id
+from tracer.otel.otlp.spans import encode_protobuf, logs_of, session_run_id
 from tracer.otel.projection import project_run
 from tracer.records.spans import LogRecord
 from tracer.redaction import Redaction

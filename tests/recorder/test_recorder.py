@@ -8,7 +8,7 @@ import pytest
 
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.clock import stepping_clock
+from tests.stepping import stepping_clock
 from tracer.recorder import Recorder, Spool
 from tracer.records import Status, new_id, sequential_ids
 from tracer.records.events import PlanFinished, Stamp, StepStarted, ThoughtStarted, ToolCallStarted

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtime.runs import Bench, bench, script
-from tracer.clock import stepping_clock
+from tests.stepping import stepping_clock
 from tracer.context import identity
 from tracer.errors import ConfigurationError
 from tracer.recorder import Recorder, Spool

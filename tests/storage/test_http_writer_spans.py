@@ -13,9 +13,9 @@ from google.rpc.status_pb2 import Status
 from api.otlp.routes import TRACES, Accepted
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import StoreUnavailable
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.spans import Span, TraceSpans
 from tracer.storage.http import HttpWriter
 from tracer.store import Refusal, WriteAnswer

@@ -12,12 +12,12 @@ import pytest
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
 from tests.otel.decoded import redacted_spans
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.recordings import run_of as recorded_run
 from tests.recordings import spans_of_events
 from tests.trees import read_tree
 from tracer.lineage import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.recorder import Recorder, Spool
 from tracer.records import Kind

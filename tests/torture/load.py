@@ -15,6 +15,7 @@ from uuid import UUID
 from benchmarks.workload import request, traces
 from tests.otel.decoded import spans_in
 from tests.otel.projections import project
+from tests.otel.sent import traces_of
 from tests.recorder.test_over_http import until
 from tests.recordings import rows_of_spans, run_of
 from tests.sample_runs import sample_run
@@ -23,7 +24,6 @@ from tests.trees import TreeRows, plain_rows, read_tree
 from tracer.errors import StoreUnavailable
 from tracer.lineage import Payloads
 from tracer.otel.otlp import decode_protobuf
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.otel.projection import totals_of
 from tracer.records.events import Event

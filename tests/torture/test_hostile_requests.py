@@ -13,11 +13,11 @@ from benchmarks.workload import request, trace
 from tests.contract.stores import NewStore, postgres_stores, serving
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
+from tests.otel.sent import encode_json
 from tests.sample_runs import sample_run
 from tests.torture import lengths
 from tests.torture.mutations import EVENTS, JSON, NDJSON, PROTOBUF, TRACES, Seed, mutated
 from tracer.otel.otlp import decode_protobuf
-from tracer.otel.otlp.spans import encode_json
 from tracer.records.events import event_json
 from tracer.storage.postgres import open_pool
 

@@ -12,12 +12,12 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.projecting import project_in, roll_up
 from tests.reaping import expire_leases
 from tests.storage.postgres.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import Status, new_id
 from tracer.records.access import ProjectSettings
 from tracer.records.events import (

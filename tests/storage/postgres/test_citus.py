@@ -30,15 +30,15 @@ from tests.citus_databases import (
 )
 from tests.databases import SERVER_VARIABLE, fresh_database
 from tests.otel.captured import spans_of
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.sample_runs import START, SampleRun, sample_run
+from tests.stepping import stepping_clock
 from tests.storage.postgres.lock_waits import PLENTY_SECONDS
 from tests.stored import read_spans
 from tests.torture.database_way import DatabaseWay, database_way
-from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.lineage import Payloads, build_tree
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records import Kind
 from tracer.storage.postgres import (

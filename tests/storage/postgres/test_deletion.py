@@ -14,6 +14,7 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, roll_up
 from tests.storage.postgres.deletions import (
     left_of,
@@ -34,7 +35,6 @@ from tests.stored import read_spans
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.otlp.spans import root_plan_id
 from tracer.records import new_id
 from tracer.records.access import ProjectSettings

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.otel.made_traces import make_span, spans_from
+from tests.otel.sent import traces_of
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.events import Event, PlanStarted
 from tracer.records.spans import TraceSpans
 from tracer.redaction import LinearRegex, Redaction

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from tests.otel.made_traces import agent, spans_from, tool
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
 from tests.storage.postgres.lock_waits import until
 from tracer.otel.dialects import genai
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection import span_records
 from tracer.records import Kind, new_id
 from tracer.records.spans import Span

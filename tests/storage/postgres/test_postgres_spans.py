@@ -13,10 +13,11 @@ from tests.citus_databases import on_one_postgres
 from tests.contract.stores import content
 from tests.otel.captured import spans_of
 from tests.otel.projections import project
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.recordings import record_from
 from tests.sample_runs import sample_run
-from tracer.otel.otlp.blocks import contents_of, pack_block, traces_of
+from tracer.otel.otlp.blocks import contents_of, pack_block
 from tracer.records.record_classes import RECORDS
 from tracer.records.spans import Span
 from tracer.storage.postgres import Pool, PostgresWriter, ProjectPool, postgres_writer

@@ -11,10 +11,10 @@ import pytest
 from psycopg import sql
 
 from tests.otel.made_traces import spans_from, tool
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
 from tracer.errors import RecordNotFound, TracerError
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records.access import Scope
 from tracer.storage.postgres import Pool, ProjectPool, open_pool, postgres_writer
 from tracer.storage.postgres.keys import ApiKeys

@@ -17,8 +17,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
+from tests.otel.sent import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.otlp.blocks import traces_of
 from tracer.otel.projection import PROJECTION_VERSION, fields_of, project_run
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS

@@ -15,6 +15,7 @@ from tests.contract.moments import Moments
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.projecting import DatabaseProjection, project_in
 from tests.reaping import expire_leases
+from tests.stepping import stepping_clock
 from tests.storage.postgres.deletions import (
     NOW,
     days_ago,
@@ -27,7 +28,6 @@ from tests.storage.postgres.deletions import (
 from tests.storage.postgres.lock_waits import until, until_waiting, waiting
 from tests.storage.postgres.stored_spans import make_pending, store_run
 from tests.trees import read_tree
-from tracer.clock import stepping_clock
 from tracer.lineage import Payloads
 from tracer.records import DEFAULT_TERMS, new_id
 from tracer.records.access import ProjectSettings, Scope

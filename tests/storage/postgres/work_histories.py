@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import make_span, pairs, spans_from
+from tests.otel.sent import traces_of
 from tests.projecting import project_in
 from tests.reaping import expire_leases
 from tests.storage.postgres.deletions import rows
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
 from tracer.lineage.links import Candidate, LinkableCall, LinkableRun, Part, link_runs, whole_status
-from tracer.otel.otlp.blocks import traces_of
 from tracer.records import ABANDONED, Status, new_id
 from tracer.records.events import (
     EndingStatus,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -188,20 +188,6 @@ def single_spans(trace: TraceSpans) -> list[TraceSpans]:
     data = StoredMessage.FromString(trace.message)
     messages += [encode_logs([record]) for record in logs_in(data)]
     return [TraceSpans(trace.trace_id, message, 1) for message in messages]
-
-
-def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:
-    """Group spans by trace, in the form that stores accept.
-
-    The traces are in the order of their first spans.
-    """
-    by_trace: dict[bytes, list[Span]] = {}
-    for span in spans:
-        by_trace.setdefault(span.trace_id, []).append(span)
-    return [
-        TraceSpans(trace_id, encode_protobuf(items), len(items))
-        for trace_id, items in by_trace.items()
-    ]
 
 
 # --- Repack a run: move the spans and log records of many blocks into few large blocks.

@@ -419,17 +419,6 @@ def encode_protobuf(spans: Iterable[Span]) -> bytes:
     return message
 
 
-def encode_json(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> bytes:
-    """Return spans and log records as an OTLP/JSON document.
-
-    Ids are hexadecimal, enums are numbers, and 64-bit integers are text. The document has the key
-    `resourceLogs` only if there are log records.
-    """
-    records = b",".join(map(json_of, logs))
-    of_logs = b',"resourceLogs":[%b]' % records if records else b""
-    return b'{"resourceSpans":[%b]%b}' % (b",".join(map(json_of, spans)), of_logs)
-
-
 def json_of(item: Span | LogRecord) -> bytes:
     """Return a span or a log record as an element of `resourceSpans` or `resourceLogs`."""
     resource: ResourceSpans | ResourceLogs
