@@ -1,7 +1,7 @@
 /** The state of a comparison: open rows and the selected one; in the address. */
-import { computed, ref, shallowRef, type Ref } from 'vue'
+import { computed, shallowRef, type Ref } from 'vue'
 import type { RunDiff } from '../api/shapes'
-import type { Address } from '../page/address'
+import { useAddress } from '../page/address'
 import {
   buildDiffRows,
   closedAbove,
@@ -11,11 +11,16 @@ import {
   type DiffRow,
 } from './diff-rows'
 
-export function useDiffPage(diff: Ref<RunDiff | null>, address: Address) {
+export function useDiffPage(diff: Ref<RunDiff | null>) {
   const rows = computed(() => (diff.value ? buildDiffRows(diff.value.root) : null))
   const turned = shallowRef<ReadonlySet<string>>(new Set())
-  const onlyDifferences = ref(address.read('only') === 'differences')
-  const chosen = shallowRef(address.read('select'))
+  const onlyDifferences = useAddress(
+    'only',
+    'replace',
+    (text) => text === 'differences',
+    (only) => (only ? 'differences' : null),
+  )
+  const chosen = useAddress('select')
 
   const visible = computed(() =>
     rows.value ? visibleDiffRows(rows.value.top, turned.value, onlyDifferences.value) : [],
@@ -37,9 +42,7 @@ export function useDiffPage(diff: Ref<RunDiff | null>, address: Address) {
   function goTo(row: DiffRow) {
     const hidden = closedAbove(row, turned.value)
     if (hidden.length > 0) turn(hidden)
-    if (row.key === chosen.value) return
     chosen.value = row.key
-    address.write({ select: row.key })
   }
 
   /** To the next row that differs, or the one before; from the last to the first. */
@@ -50,20 +53,10 @@ export function useDiffPage(diff: Ref<RunDiff | null>, address: Address) {
     return found
   }
 
-  function setOnlyDifferences(only: boolean) {
-    onlyDifferences.value = only
-    address.write({ only: only ? 'differences' : null })
-  }
-
-  address.onArrival(() => {
-    chosen.value = address.read('select')
-    onlyDifferences.value = address.read('only') === 'differences'
-  })
   return {
     turned,
     turn,
     onlyDifferences,
-    setOnlyDifferences,
     visible,
     differing,
     active,

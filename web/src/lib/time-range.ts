@@ -25,6 +25,9 @@ export const RECENT: TimeRange = { ...ALL_TIME, last: '30d' }
 /** All time in an address, if an empty address means something else. */
 const ALL = 'all'
 
+/** The parameters of an address that state a range. */
+export const RANGE_PARAMETERS = ['last', 'from', 'to']
+
 /** @param standard What an address without a range means. */
 export function readRange(
   read: (name: string) => string | null,

@@ -1,23 +1,34 @@
 // @vitest-environment happy-dom
 import { mount } from '@vue/test-utils'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { defineComponent } from 'vue'
+import { defineComponent, shallowRef, watch, type Ref } from 'vue'
 import { createMemoryHistory, createRouter, type Router } from 'vue-router'
-import { useAddress, type Address } from './address'
+import { useAddress, useAddressOfMany } from './address'
 
+const mode = shallowRef<'push' | 'replace'>('replace')
 let router: Router
-let address: Address
-let heard: number
+let selected: Ref<string | null>
+let search: Ref<string | null>
+let range: Ref<{ from: string | null; to: string | null }>
+let changes: number
 
 beforeEach(async () => {
   vi.useFakeTimers()
-  heard = 0
+  changes = 0
+  mode.value = 'replace'
   router = createRouter({ history: createMemoryHistory(), routes: [{ path: '/', component: {} }] })
-  await router.push('/?kept=1')
+  await router.push('/?kept=1&from=a')
   const page = defineComponent({
     setup() {
-      address = useAddress()
-      address.onArrival(() => (heard += 1))
+      selected = useAddress('select', mode)
+      search = useAddress('q')
+      range = useAddressOfMany(
+        ['from', 'to'],
+        'replace',
+        (read) => ({ from: read('from'), to: read('to') }),
+        (value) => value,
+      )
+      watch(selected, () => (changes += 1), { flush: 'sync' })
       return () => null
     },
   })
@@ -28,36 +39,43 @@ afterEach(() => void vi.useRealTimers())
 
 const settled = () => vi.advanceTimersByTimeAsync(200)
 
-test('changes are written together once they settle, and nobody hears of them', async () => {
-  address.write({ select: 'a', q: 'tea' })
-  address.write({ select: 'b', kept: null })
-  expect(router.currentRoute.value.query).toEqual({ kept: '1' })
+test('a value holds at once, and the address has all values once they settle', async () => {
+  selected.value = 'a'
+  search.value = 'tea'
+  await vi.advanceTimersByTimeAsync(50)
+  selected.value = 'b'
+  range.value = { from: null, to: 'z' }
+  expect([selected.value, search.value, range.value.to]).toEqual(['b', 'tea', 'z'])
+  expect(router.currentRoute.value.query).toEqual({ kept: '1', from: 'a' })
 
   await settled()
-  expect(router.currentRoute.value.query).toEqual({ select: 'b', q: 'tea' })
-  expect(address.read('select')).toBe('b')
-  expect(heard).toBe(0)
+  expect(router.currentRoute.value.query).toEqual({ kept: '1', select: 'b', q: 'tea', to: 'z' })
+  expect(changes).toBe(2)
 })
 
-test('going back returns to before what left a trail', async () => {
-  address.write({ select: 'a' }, true)
+test('going back returns to before the change that was pushed', async () => {
+  mode.value = 'push'
+  selected.value = 'a'
+  search.value = 'milk'
   await settled()
-  address.write({ q: 'tea' })
+  search.value = 'tea'
   await settled()
   router.back()
   await settled()
 
-  expect(router.currentRoute.value.query).toEqual({ kept: '1' })
-  expect(heard).toBe(1)
+  expect(router.currentRoute.value.query).toEqual({ kept: '1', from: 'a' })
+  expect([selected.value, search.value]).toEqual([null, null])
 })
 
-test('a link wins over what has not settled yet', async () => {
-  address.write({ select: 'a' })
+test('a link wins over changes that have not settled', async () => {
+  selected.value = 'a'
+  search.value = 'tea'
+  await vi.advanceTimersByTimeAsync(50)
   await router.push('/?select=b')
   await settled()
 
   expect(router.currentRoute.value.query).toEqual({ select: 'b' })
-  expect(heard).toBe(1)
+  expect([selected.value, search.value]).toEqual(['b', null])
 })
 
 test('a pending change does not cancel loading another page', async () => {
@@ -65,7 +83,7 @@ test('a pending change does not cancel loading another page', async () => {
     path: '/lazy',
     component: () => new Promise((done) => setTimeout(() => done({ render: () => null }), 1_000)),
   })
-  address.write({ select: 'a' })
+  selected.value = 'a'
   void router.push('/lazy')
   await vi.advanceTimersByTimeAsync(2_000)
 

@@ -1,51 +1,113 @@
-/** The state of a page in its address: read when the page is opened, written when it changes. */
-import { onScopeDispose, watch } from 'vue'
-import { useRoute, useRouter } from 'vue-router'
+/** State of a page that is in the query of its address, as refs. */
+import { useRouteQuery } from '@vueuse/router'
+import {
+  computed,
+  nextTick,
+  shallowRef,
+  toValue,
+  type MaybeRefOrGetter,
+  type WritableComputedRef,
+} from 'vue'
+import {
+  useRouter,
+  type LocationQueryRaw,
+  type RouteLocationNormalizedLoaded,
+  type Router,
+} from 'vue-router'
 import type { Query } from '../lib/url-query'
 
 /** Browsers refuse address changes that come too fast, as they would while an arrow key is held. */
 const SETTLE = 150
 
-/** The changes that wait, of every part of the page. */
-const flushes = new Set<() => Promise<unknown>>()
+/** Whether a change adds a history entry, `push`, or not. */
+type Mode = MaybeRefOrGetter<'push' | 'replace'>
 
-/** Writes what waits, so that the address can be read. */
+/** Returns a parameter of the address, which can be written; null if it is absent or empty. */
+export function useAddress(name: string, mode?: Mode): WritableComputedRef<string | null>
+/** Returns a value that a parameter of the address states. */
+export function useAddress<Value>(
+  name: string,
+  mode: Mode | undefined,
+  read: (text: string | null) => Value,
+  write: (value: Value) => string | null,
+): WritableComputedRef<Value>
+export function useAddress<Value>(
+  name: string,
+  mode: Mode = 'replace',
+  read = (text: string | null) => text as Value,
+  write = (value: Value) => value as string | null,
+) {
+  const text = useParameters([name], mode)[name]!
+  return computed({ get: () => read(text.value), set: (value) => (text.value = write(value)) })
+}
+
+/** Returns a value that several parameters of the address state together. */
+export function useAddressOfMany<Value>(
+  names: readonly string[],
+  mode: Mode,
+  read: (read: (name: string) => string | null) => Value,
+  write: (value: Value) => Query,
+): WritableComputedRef<Value> {
+  const texts = useParameters(names, mode)
+  return computed({
+    get: () => read((name) => texts[name]!.value),
+    set: (value) => {
+      const query = write(value)
+      for (const name of names) texts[name]!.value = query[name] ?? null
+    },
+  })
+}
+
+function useParameters(names: readonly string[], mode: Mode) {
+  const { route, change } = pendingQueryOf(useRouter())
+  // `useRouteQuery` collects the changes of a tick by the router, whatever their modes.
+  const router = {
+    push: ({ query }: { query: LocationQueryRaw }) => change(query, true),
+    replace: ({ query }: { query: LocationQueryRaw }) => change(query, false),
+  } as unknown as Router
+  const texts = names.map((name) => {
+    const value = useRouteQuery<string | string[] | null>(name, null, {
+      mode: computed(() => toValue(mode)),
+      route,
+      router,
+    })
+    const text = computed({
+      get: () => (Array.isArray(value.value) ? value.value[0] : value.value) || null,
+      set: (wanted) => (value.value = wanted),
+    })
+    return [name, text] as const
+  })
+  return Object.fromEntries(texts)
+}
+
+interface PendingQuery {
+  /** The route with the query that the address will have. */
+  route: RouteLocationNormalizedLoaded
+  change: (query: LocationQueryRaw, push: boolean) => void
+  flush: () => Promise<void>
+}
+
+const pendingQueries = new Map<Router, PendingQuery>()
+
+/** Writes the changes that wait, so that the address can be read. */
 export async function settleAddress(): Promise<void> {
-  await Promise.all([...flushes].map((flush) => flush()))
+  await nextTick()
+  await Promise.all([...pendingQueries.values()].map(({ flush }) => flush()))
 }
 
-export interface Address {
-  /** The value of a parameter; null if it is absent. */
-  read: (name: string) => string | null
-  /** Changes parameters shortly; adds a history entry only with `push`. */
-  write: (changes: Query, push?: boolean) => void
-  /** Hears of every change that is not a `write`: links, back and forward. */
-  onArrival: (hear: () => void) => void
-}
-
-export function useAddress(): Address {
-  const route = useRoute()
-  const router = useRouter()
-  const hearers: (() => void)[] = []
-  let waiting: Query = {}
+/** The query as it will be: changes wait until no more follow, and a link wins over these. */
+function pendingQueryOf(router: Router): PendingQuery {
+  const known = pendingQueries.get(router)
+  if (known) return known
+  const waiting = shallowRef<LocationQueryRaw | null>(null)
   let pushes = false
   let timer: ReturnType<typeof setTimeout> | undefined
+  let isOwn = false
   /** Whether another page is being opened, whose code may still be loading. */
   let isLeaving = false
-  const stopHearing = [
-    router.beforeEach(() => void (isLeaving = true)),
-    router.afterEach(() => void (isLeaving = false)),
-  ]
-  /** The query that was written last, until it is the page's. */
-  let written: string | null = null
 
-  function read(name: string): string | null {
-    const value = route.query[name]
-    return (Array.isArray(value) ? value[0] : value) || null
-  }
-
-  function write(changes: Query, push = false) {
-    Object.assign(waiting, changes)
+  function change(query: LocationQueryRaw, push: boolean) {
+    waiting.value = query
     pushes ||= push
     clearTimeout(timer)
     timer = setTimeout(flush, SETTLE)
@@ -53,39 +115,38 @@ export function useAddress(): Address {
 
   async function flush() {
     clearTimeout(timer)
+    const query = waiting.value
+    if (query === null) return
     // A change of the address would cancel the navigation.
     if (isLeaving) {
       timer = setTimeout(flush, SETTLE)
       return
     }
-    const query = { ...route.query, ...waiting }
-    for (const [name, value] of Object.entries(query)) if (value === null) delete query[name]
     const push = pushes
-    waiting = {}
     pushes = false
-    const text = JSON.stringify(query)
-    if (text === JSON.stringify(route.query)) return
-    written = text
-    await (push ? router.push({ query }) : router.replace({ query }))
+    isOwn = true
+    try {
+      await (push ? router.push({ query }) : router.replace({ query }))
+    } finally {
+      isOwn = false
+    }
+    if (waiting.value === query) waiting.value = null
   }
-  flushes.add(flush)
 
-  watch(
-    () => route.query,
-    (query) => {
-      const own = JSON.stringify(query) === written
-      written = null
-      if (own) return
-      clearTimeout(timer)
-      waiting = {}
-      pushes = false
-      for (const hear of hearers) hear()
-    },
-  )
-  onScopeDispose(() => {
+  router.beforeEach(() => void (isLeaving = !isOwn))
+  router.afterEach((_to, _from, failure) => {
+    isLeaving = false
+    if (isOwn || failure) return
     clearTimeout(timer)
-    flushes.delete(flush)
-    for (const stop of stopHearing) stop()
+    waiting.value = null
+    pushes = false
   })
-  return { read, write, onArrival: (hear) => void hearers.push(hear) }
+  const route = {
+    get query() {
+      return waiting.value ?? router.currentRoute.value.query
+    },
+  } as RouteLocationNormalizedLoaded
+  const pending = { route, change, flush }
+  pendingQueries.set(router, pending)
+  return pending
 }

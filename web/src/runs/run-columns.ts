@@ -1,7 +1,6 @@
 /** Which columns the list shows, and by which of them it is sorted; both are in the address. */
-import { computed, shallowRef } from 'vue'
 import type { RunOrder } from '../api/shapes'
-import type { Address } from '../page/address'
+import { useAddress } from '../page/address'
 
 export const COLUMNS = [
   'agent',
@@ -65,27 +64,9 @@ export function orderOf(sorting: Sorting | null): RunOrder | undefined {
   return sorting.descending ? `-${name}` : name
 }
 
-export function useRunColumns(address: Address) {
-  const columns = shallowRef(readColumns(address.read('columns')))
-  const sorting = shallowRef(readSorting(address.read('sort')))
-  address.onArrival(() => {
-    columns.value = readColumns(address.read('columns'))
-    sorting.value = readSorting(address.read('sort'))
-  })
+export function useRunColumns() {
   return {
-    columns: computed({
-      get: () => columns.value,
-      set: (wanted) => {
-        columns.value = COLUMNS.filter((column) => wanted.includes(column))
-        address.write({ columns: writeColumns(columns.value) })
-      },
-    }),
-    sorting: computed({
-      get: () => sorting.value,
-      set: (wanted) => {
-        sorting.value = wanted
-        address.write({ sort: writeSorting(wanted) })
-      },
-    }),
+    columns: useAddress('columns', 'replace', readColumns, writeColumns),
+    sorting: useAddress('sort', 'replace', readSorting, writeSorting),
   }
 }

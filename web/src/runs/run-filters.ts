@@ -4,6 +4,7 @@ import {
   ALL_TIME,
   boundsOf,
   isAllTime,
+  RANGE_PARAMETERS,
   readRange,
   writeRange,
   type TimeRange,
@@ -83,6 +84,9 @@ export const STATUSES = [
   'pending',
   'unknown',
 ] as const satisfies readonly ShownStatus[]
+
+/** The parameters of the address that state the filters. */
+export const FILTER_PARAMETERS = ['q', 'status', ...NAMES, ...RANGE_PARAMETERS, 'otherTraces']
 
 export function readFilters(read: (name: string) => string | null): RunFilters {
   return {

@@ -1,6 +1,5 @@
 /** The runs that are picked to be compared, kept in the address of the list. */
-import { computed, shallowRef } from 'vue'
-import type { Address } from '../page/address'
+import { useAddress } from '../page/address'
 
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
@@ -32,14 +31,6 @@ export function oldestFirst(
   return [...picked].sort((one, other) => indexOf(other) - indexOf(one))
 }
 
-export function useRunPicks(address: Address) {
-  const picks = shallowRef(readPicks(address.read('picked')))
-  address.onArrival(() => (picks.value = readPicks(address.read('picked'))))
-  return computed({
-    get: () => picks.value,
-    set: (wanted) => {
-      picks.value = wanted
-      address.write({ picked: writePicks(wanted) })
-    },
-  })
+export function useRunPicks() {
+  return useAddress('picked', 'replace', readPicks, writePicks)
 }

@@ -1,6 +1,6 @@
 /** Sums over a record and the records below it, as `tracer.lineage` adds them up. */
 import type { NodeTotals, TreeNode } from '../../api/shapes'
-import { isRecord, type Row } from './rows'
+import { isRecord, shownTotals, type Forest, type Row } from './rows'
 
 interface Summed {
   record: TreeNode
@@ -76,4 +76,14 @@ export const NO_TOTALS: NodeTotals = {
   unpricedCalls: 0,
   toolCalls: 0,
   failures: 0,
+}
+
+/** Returns the part of a run's cost that a row shows; of its tokens if no price is known. */
+export function shareOf(row: Row, records: Forest): number {
+  const whole = records.tops[0]?.cumulative
+  if (!whole) return 0
+  const part = shownTotals(row)
+  if (whole.costUsd) return (part.costUsd ?? 0) / whole.costUsd
+  const tokens = whole.inputTokens + whole.outputTokens
+  return tokens === 0 ? 0 : (part.inputTokens + part.outputTokens) / tokens
 }

@@ -1,7 +1,8 @@
 /** Which rows of the tree are open, and at which row it begins. */
-import { computed, shallowRef, watch, type Ref } from 'vue'
-import type { Address } from '../../page/address'
+import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
+import { useAddress } from '../../page/address'
 import { ancestors, visibleRows, type Forest, type Row } from '../forest/rows'
+import type { Selection } from '../forest/selection'
 import {
   closedAbove,
   except,
@@ -19,22 +20,35 @@ export const DEEPEST = 12
 /** How many levels above a deep row stay visible when the tree begins at a lower row. */
 const LEVELS_ABOVE = 5
 
+export type Opening = ReturnType<typeof provideOpening>
+
+const OPENING: InjectionKey<Opening> = Symbol('opening')
+
+export function useOpening(): Opening {
+  return inject(OPENING)!
+}
+
 /**
+ * @param records The forest in which each record has a row.
  * @param forest The tree's rows.
- * @param selected The key of the selected row; the rows above it are opened once, so that it shows.
- * @param capacity How many rows fit the screen; 0 until that is known.
+ * @param allRecords Whether these are all records.
+ * @param selection The rows above the selected one are opened once, so that it shows.
  */
-export function useOpening(
+export function provideOpening(
+  records: Ref<Forest>,
   forest: Ref<Forest>,
-  selected: Ref<string | null>,
-  capacity: Ref<number>,
-  address: Address,
+  allRecords: Ref<boolean>,
+  { chosen: selected, selected: shown, selectedRow: shownRow, select }: Selection,
 ) {
-  const rule = shallowRef(readRule(address.read('level')))
+  /** How many rows fit the screen; 0 until that is known. */
+  const capacity = shallowRef(0)
+  const rule = useAddress('level', 'replace', readRule, writeRule)
+  const openText = useAddress('open')
+  const closedText = useAddress('closed')
   const fit = shallowRef(NOTHING_FIT)
   const exceptions = shallowRef(NO_EXCEPTIONS)
   /** The key of the row at which the tree begins; null for the whole run. */
-  const rootKey = shallowRef(address.read('root'))
+  const rootKey = useAddress('root')
   /** Whether the address's rows have been looked up, which needs a tree. */
   let arrived = false
   let revealed: string | null = null
@@ -54,8 +68,8 @@ export function useOpening(
       arrived = true
       const keys = [...forest.value.byKey.keys()]
       exceptions.value = {
-        opened: readKeys(address.read('open'), keys),
-        closed: readKeys(address.read('closed'), keys),
+        opened: readKeys(openText.value, keys),
+        closed: readKeys(closedText.value, keys),
       }
       revealed = null
     }
@@ -108,9 +122,11 @@ export function useOpening(
   }
 
   watch([forest, selected, capacity], update, { immediate: true })
-  address.onArrival(() => {
-    rule.value = readRule(address.read('level'))
-    rootKey.value = address.read('root')
+  /** Whether the keys in the address are those of `exceptions`; a link brings others. */
+  const isWritten = () => openText.value === written.open && closedText.value === written.closed
+  let written: { open: string | null; closed: string | null } = { open: null, closed: null }
+  watch([openText, closedText], () => {
+    if (isWritten()) return
     arrived = false
     update()
   })
@@ -121,12 +137,55 @@ export function useOpening(
     const implied = new Set(row ? ancestors(row).map((each) => each.key) : [])
     const keys = [...forest.value.byKey.keys()]
     const { opened, closed } = exceptions.value
-    address.write({
-      level: writeRule(rule.value),
+    written = {
       open: writeKeys(new Set([...opened].filter((key) => !implied.has(key))), keys),
       closed: writeKeys(closed, keys),
-      root: rootKey.value,
-    })
+    }
+    openText.value = written.open
+    closedText.value = written.closed
   })
-  return { rule, setRule, expandedKeys, tops, root, visible, setOpen, reveal, beginAt }
+
+  function goTo(row: Row | null | undefined) {
+    if (!row) return
+    reveal(row)
+    select(row.key, true)
+  }
+
+  /** Goes to the tool call within which the selected record was made. */
+  function goToParentCall() {
+    const record = shown.value === null ? undefined : records.value.byKey.get(shown.value)
+    const call = record && ancestors(record).findLast((row) => row.kind === 'toolCall')
+    if (!call) return
+    const row = forest.value.byKey.get(call.key)
+    if (row) reveal(row)
+    select(call.key, true)
+  }
+
+  /** Opens the selected row and its siblings. */
+  function openSiblings() {
+    const row = shownRow.value
+    const siblings = row?.parent ? row.parent.children : forest.value.tops
+    setOpen(
+      siblings.filter((each) => each.children.length > 0).map((each) => each.key),
+      true,
+    )
+  }
+
+  const opening = {
+    forest,
+    allRecords,
+    capacity,
+    rule,
+    setRule,
+    expandedKeys,
+    root,
+    visible,
+    setOpen,
+    beginAt,
+    goTo,
+    goToParentCall,
+    openSiblings,
+  }
+  provide(OPENING, opening)
+  return opening
 }

@@ -1,5 +1,5 @@
 /** The times of a run's records as they were recorded, before the server corrected the clocks. */
-import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
+import { computed, inject, provide, type InjectionKey, type Ref } from 'vue'
 import type { TreeNode } from '../../api/shapes'
 import { useAddress } from '../../page/address'
 import { buildForest } from '../forest/build-forest'
@@ -22,11 +22,12 @@ export function useRecordedTimes(): RecordedTimes | null {
  * @param corrected The rows with the times that the server sends.
  */
 export function provideRecordedTimes(corrected: Ref<Forest>) {
-  const address = useAddress()
-  const fromUrl = () => address.read('times') === 'recorded'
-  const chosen = shallowRef(fromUrl())
-  watch(chosen, (value) => address.write({ times: value ? 'recorded' : null }))
-  address.onArrival(() => (chosen.value = fromUrl()))
+  const chosen = useAddress(
+    'times',
+    'replace',
+    (text) => text === 'recorded',
+    (recorded) => (recorded ? 'recorded' : null),
+  )
   const areCorrected = computed(() =>
     corrected.value.all.some((row) => isRecord(row) && row.record.clockShiftUs !== null),
   )

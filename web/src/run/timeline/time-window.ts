@@ -1,19 +1,20 @@
 /** The waterfall: whether it is shown, and which part of the run's time. */
-import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
-import type { Address } from '../../page/address'
+import { computed, inject, provide, shallowRef, type InjectionKey, type Ref } from 'vue'
+import { useAddress } from '../../page/address'
 import { useNow } from '../../ui/now'
-import type { Forest } from '../forest/rows'
+import type { Forest, Row } from '../forest/rows'
 import {
   panned,
   readWindow,
   ticks,
+  windowAround,
   wholeWindow,
   withinWhole,
   writeWindow,
   zoomed,
   type TimeWindow,
 } from './time-scale'
-import { buildTimeline, NO_TIMELINE } from './timeline'
+import { buildTimeline, NO_TIMELINE, spanIn } from './timeline'
 
 /** How many pixels a tick's name needs. */
 const TICK_WIDTH = 112
@@ -25,11 +26,7 @@ const NARROW = '(width < 48rem)'
  * @param silentSince When the last heartbeat of an open run arrived, in milliseconds since 1970,
  *   if it has been silent since. Its open records end there: later, nobody knows.
  */
-export function useTimeWindow(
-  forest: Ref<Forest>,
-  address: Address,
-  silentSince: Readonly<Ref<number | null>>,
-) {
+export function provideTimes(forest: Ref<Forest>, silentSince: Readonly<Ref<number | null>>) {
   const clock = useNow()
   const timeline = computed(() => buildTimeline(forest.value))
   /** The reader's clock, as the timeline counts. */
@@ -43,7 +40,7 @@ export function useTimeWindow(
   })
 
   /** The window that the reader chose; null for all, including future moments. */
-  const chosen = shallowRef(readWindow(address.read('time')))
+  const chosen = useAddress('time', 'replace', readWindow, writeWindow)
   const shown = computed(() =>
     chosen.value === null ? whole.value : withinWhole(chosen.value, whole.value),
   )
@@ -67,22 +64,20 @@ export function useTimeWindow(
 
   /** A small screen has room for the tree alone, until its reader asks for more. */
   const fitting = !window.matchMedia(NARROW).matches
-  const visible = shallowRef(visibleFromUrl())
+  const visible = useAddress(
+    'waterfall',
+    'replace',
+    (text) => (text === null ? fitting : text !== 'off'),
+    (wanted) => (wanted === fitting ? null : wanted ? 'on' : 'off'),
+  )
 
-  function visibleFromUrl(): boolean {
-    const value = address.read('waterfall')
-    return value === null ? fitting : value !== 'off'
+  /** Shows a record's time, as large as there is room. */
+  function zoomTo(row: Row | null) {
+    const span = row && spanIn(timeline.value, row)
+    if (span) show(windowAround(span, now.value))
   }
 
-  watch(chosen, (value) => address.write({ time: writeWindow(value) }))
-  watch(visible, (value) =>
-    address.write({ waterfall: value === fitting ? null : value ? 'on' : 'off' }),
-  )
-  address.onArrival(() => {
-    chosen.value = readWindow(address.read('time'))
-    visible.value = visibleFromUrl()
-  })
-  return {
+  const times = {
     timeline,
     now,
     whole,
@@ -93,11 +88,14 @@ export function useTimeWindow(
     visible,
     show,
     zoom,
+    zoomTo,
     pan,
   }
+  provide(TIMES, times)
+  return times
 }
 
-export const TIMES: InjectionKey<ReturnType<typeof useTimeWindow>> = Symbol('times')
+const TIMES: InjectionKey<ReturnType<typeof provideTimes>> = Symbol('times')
 
 /** The times of the shown run's records; null without a run. */
 export function useTimes() {

@@ -3,40 +3,46 @@
  * server searches whole texts, and the messages of model calls.
  */
 import { useTimeoutFn } from '@vueuse/core'
-import { computed, shallowRef, watch, type Ref } from 'vue'
+import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { useRoute } from 'vue-router'
 import { searchRun } from '../../api/client'
 import { useServerState } from '../../api/server-state'
 import { foldedQuery, hasWord } from '../../lib/text-search'
-import type { Address } from '../../page/address'
+import { useAddress } from '../../page/address'
 import { recordId } from '../forest/records'
-import { recordsOf, type Row } from '../forest/rows'
+import { recordsOf, type Forest } from '../forest/rows'
+import type { Selection } from '../forest/selection'
+import type { Opening } from '../opening/opening-state'
 import { countsBelow } from '../forest/failures'
 import { isCut, isHit } from './search'
 
 /** Typing on makes the last search useless. */
 const PAUSE = 120
 
-/** @param ordered Every row of the tree, from top to bottom. */
-export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
+export type Search = ReturnType<typeof provideSearch>
+
+const SEARCH: InjectionKey<Search> = Symbol('search')
+
+export function useSearch(): Search {
+  return inject(SEARCH)!
+}
+
+/** @param forest The rows of the tree. */
+export function provideSearch(forest: Ref<Forest>, selection: Selection, opening: Opening) {
+  const settled = useAddress('q')
   /** As it is typed. */
-  const query = shallowRef(address.read('q') ?? '')
+  const query = shallowRef(settled.value ?? '')
+  watch(settled, (text) => (query.value = text ?? ''))
   /** As it is looked for. */
-  const searchText = shallowRef(foldedQuery(query.value))
+  const searchText = computed(() => foldedQuery(settled.value ?? ''))
   const pause = useTimeoutFn(settle, PAUSE, { immediate: false })
   watch(query, () => pause.start())
 
   /** Searches for the typed text without waiting for more. */
   function settle() {
     pause.stop()
-    searchText.value = foldedQuery(query.value)
-    address.write({ q: query.value || null })
+    settled.value = query.value || null
   }
-
-  address.onArrival(() => {
-    query.value = address.read('q') ?? ''
-    searchText.value = foldedQuery(query.value)
-  })
 
   const { rootPlanId } = useRoute().params
   const found = useServerState({
@@ -54,7 +60,7 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
   const hits = computed(() =>
     searchText.value === ''
       ? []
-      : ordered.value.filter(
+      : forest.value.all.filter(
           (row) =>
             isHit(row, searchText.value) ||
             recordsOf(row).some((record) => places.value.has(recordId(record))),
@@ -66,7 +72,15 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
   const cut = computed(() =>
     searchText.value === '' || (places.value.size > 0 && !found.answer.value?.hasMore)
       ? 0
-      : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
+      : forest.value.all.filter((row) => recordsOf(row).some(isCut)).length,
   )
-  return { query, searchText, settle, hits, hitKeys, hitsBelow, places, cut }
+
+  function goToHit(direction: 1 | -1) {
+    settle()
+    opening.goTo(selection.neighbourAmong(hits.value, direction))
+  }
+
+  const search = { query, searchText, settle, hits, hitKeys, hitsBelow, places, cut, goToHit }
+  provide(SEARCH, search)
+  return search
 }
