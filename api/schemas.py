@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
 from pydantic import (
@@ -15,9 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
     SecretStr,
-    WithJsonSchema,
     computed_field,
     model_validator,
 )
@@ -34,6 +32,7 @@ from tracer.records.pages import (
     RunPreview,
     RunSearch,
     SnippetPart,
+    Usd,
 )
 from tracer.records.prices import known_total
 from tracer.records.record_classes import (
@@ -50,11 +49,6 @@ ShownStatus = Literal[
     "unknown", "pending", "running", "cancelled", "failed", "succeeded", "abandoned"
 ]
 """A status as shown: `abandoned` is an open record whose recorder's lease expired."""
-
-Usd = Annotated[
-    Decimal, PlainSerializer(float, return_type=float), WithJsonSchema({"type": "number"})
-]
-"""US dollars, as a JSON number."""
 
 PLAN_ID = "01a20033-9dce-7364-82b8-37c32d771382"
 SUB_PLAN_ID = "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b"
@@ -508,6 +502,11 @@ class RunHistogramSchema(BaseModel):
         count=12,
         intervalSeconds=3600,
         bins=[{"start": "2026-11-21T22:00:00Z", "runs": 12, "failed": 1}],
+        failed=1,
+        abandoned=0,
+        costUsd=0.071,
+        unpricedCalls=0,
+        p95Ms=16000.0,
         countedBackTo=None,
     )
 
@@ -517,8 +516,41 @@ class RunHistogramSchema(BaseModel):
     """The length of an interval."""
     bins: list[RunBinSchema]
     """The intervals with runs, earliest first."""
+    failed: int
+    """How many of the runs failed."""
+    abandoned: int
+    """How many of the runs are abandoned."""
+    cost_usd: Usd
+    """The sum of their known costs in US dollars."""
+    unpriced_calls: int
+    """The number of their model calls whose cost is unknown."""
+    p95_ms: float | None
+    """The 95th percentile of the durations of ended runs in milliseconds; null without any."""
     counted_back_to: datetime | None
     """If not all runs were examined, the start of the earliest examined run."""
+
+
+class RecordMatchSchema(BaseModel):
+    """A record that a reference may mean."""
+
+    model_config = read_config()
+
+    kind: Kind
+    id: UUID
+    root_plan_id: UUID
+    name: str | None
+    """The plan's title or agent, the step's agent, the round's model, or the tool's name."""
+    run: RunPreviewSchema | None
+    """The record's run."""
+
+
+class RecordMatches(BaseModel):
+    """The records that a reference may mean."""
+
+    model_config = read_config()
+
+    items: list[RecordMatchSchema]
+    """At most twenty. Of calls with the same id of a provider, the newest come first."""
 
 
 class CancelRequests(BaseModel):

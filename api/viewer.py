@@ -28,6 +28,7 @@ PAGES = (
     "/plans/{plan_id}",
     "/tool-calls/{tool_call_id}",
     "/tools",
+    "/go/{reference}",
     "/compare/{left}",
     "/compare/{left}/{right}",
     "/sign-in",

@@ -18,12 +18,15 @@ from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.records import Kind, Lease, Run
 from tracer.records.events import Event
 from tracer.records.pages import (
+    Overview,
+    OverviewFilter,
     Page,
+    RunFacets,
     RunHistogram,
     RunOrder,
     RunPreview,
     RunSearch,
-    Spend,
+    SpendOf,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -231,6 +234,13 @@ class RunFilter:
     environment: str | None = None
     """The exact deployment environment. The five criteria above are exact values, too: the session
     id, the subject, one tag, and the service's name and version."""
+    origin: str | None = None
+    """The name of the tool, the model or the agent where the run failed, or that an abandoned run
+    was waiting for."""
+    error_type: str | None = None
+    """The type of the error there."""
+    model: str | None = None
+    """A model that was used. Up to a minute passes until these three criteria find a new run."""
     q: str | None = None
     """The words of a search: `words`, `"a phrase"`, `-without`; see `tracer.search.Query`."""
     since: datetime | None = None
@@ -265,6 +275,10 @@ class RecordMatch:
     kind: Kind
     id: UUID
     root_plan_id: UUID
+    name: str | None = None
+    """The plan's title or agent, the step's agent, the round's model, or the tool's name."""
+    run: RunPreview | None = None
+    """The record's run, if it was asked for."""
 
 
 AnyRecord = PlanExecutionRecord | AgentExecutionRecord | ThinkActRecord | ActToolInfo
@@ -362,6 +376,10 @@ class CancelRequestReader(Protocol):
         """Return the given runs whose cancellation or deletion was requested."""
 
 
+EVERYTHING = OverviewFilter()
+"""The filter that matches all runs and model calls."""
+
+
 class TraceReader(CancelRequestReader, Protocol):
     """Reads the records of a project. Each method reads one snapshot of the database.
 
@@ -389,6 +407,9 @@ class TraceReader(CancelRequestReader, Protocol):
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs in total, and the matching and failed runs per time interval."""
+
+    async def read_facets(self, wanted: RunFilter) -> RunFacets:
+        """Count the values that the newest 10,000 matching runs have."""
 
     async def search_run(self, root_plan_id: UUID, q: str) -> RunSearch:
         """Return the records of a run, and of the runs that continue it, with words of a search.
@@ -498,13 +519,16 @@ class TraceReader(CancelRequestReader, Protocol):
             RecordNotFound: The run does not exist or was deleted.
         """
 
-    async def find_records(self, reference: str) -> list[RecordMatch]:
-        """Return the records that a text may mean, at most ten: none, one or several.
+    async def find_records(self, reference: str, *, with_runs: bool = False) -> list[RecordMatch]:
+        """Return the records that a text may mean, at most twenty: none, one or several.
 
         Args:
-            reference: An id with or without hyphens, such as a trace id; a handle, `r` and the
-                last ten hexadecimal digits of an id, or any ending of six to ten digits, with or
-                without the `r`; or the id that the model provider gave a tool call.
+            reference: An id with or without hyphens, such as a trace id; `TRACE:SPAN`, the
+                hexadecimal ids of a trace and of one of its spans; a handle, `r` and the last ten
+                hexadecimal digits of an id, or any ending of six to ten digits, with or without
+                the `r`; or the id that the model provider gave a tool call. Of several calls with
+                such an id, the newest come first.
+            with_runs: Whether to add the records' runs.
         """
 
     async def read_record(self, kind: Kind, record_id: UUID) -> AnyRecord:
@@ -575,15 +599,27 @@ class TraceReader(CancelRequestReader, Protocol):
             RecordNotFound: The run does not exist or was deleted.
         """
 
-    async def read_spend(self, period: TimeRange, by: str) -> list[Spend]:
+    async def read_overview(self, period: TimeRange, wanted: OverviewFilter) -> Overview:
+        """Return the figures of the runs that started in a period, and of the period before it.
+
+        The period is extended to whole days in UTC.
+        """
+
+    async def read_spend(
+        self, period: TimeRange, by: str, wanted: OverviewFilter = EVERYTHING
+    ) -> list[SpendOf]:
         """Return what model calls of runs of a period cost, the most expensive first.
 
         Args:
-            period: When the runs started.
-            by: How the calls are divided: `model`, `agent`, `user` or `day`.
+            period: When the runs started. It is extended to whole days in UTC.
+            by: How the calls are divided: `model`, `agent`, `service`, `user` or `day`.
+            wanted: Which calls.
 
         Returns:
             At most 100 items.
+
+        Raises:
+            BadRequest: `by` is `user`, and the period is longer than 30 days.
         """
 
     async def read_tool_stats(self, period: TimeRange, name: str | None = None) -> ToolStatsPage:

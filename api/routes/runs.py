@@ -28,6 +28,7 @@ from api.schemas import (
     PLAN_ID,
     BehindSchema,
     CancelRequests,
+    RecordMatches,
     RunHistogramSchema,
     RunPreviewSchema,
     RunRequest,
@@ -39,7 +40,7 @@ from api.schemas import (
 )
 from tracer.context import Identity
 from tracer.records import Kind
-from tracer.records.pages import RunOrder
+from tracer.records.pages import RunFacets, RunOrder
 from tracer.store import RunFilter
 from tracer.transfer import Format, exported
 
@@ -68,6 +69,23 @@ async def _filter(
     environment: Annotated[
         StoredText | None,
         Query(description="Where the run took place, as `deployment.environment.name`."),
+    ] = None,
+    origin: Annotated[
+        StoredText | None,
+        Query(
+            description="The tool, model or agent where the run failed, or that an abandoned run "
+            "was waiting for."
+        ),
+    ] = None,
+    error_type: Annotated[
+        StoredText | None, Query(alias="errorType", description="The type of the error there.")
+    ] = None,
+    model: Annotated[
+        StoredText | None,
+        Query(
+            description="A model that was used. It takes up to a minute until this filter, "
+            "`origin` and `errorType` find a new run."
+        ),
     ] = None,
     q: Annotated[
         StoredText | None,
@@ -102,6 +120,9 @@ async def _filter(
         service=service,
         service_version=service_version,
         environment=environment,
+        origin=origin,
+        error_type=error_type,
+        model=model,
         q=q,
         since=period.since,
         until=period.until,
@@ -157,8 +178,19 @@ async def read_run_histogram(reader: ProjectedReader, wanted: WantedRuns) -> Run
     return RunHistogramSchema.model_validate(await reader.count_runs(wanted))
 
 
-# Rejects the other methods with 405. Without it, `DELETE /{rootPlanId}` would match this path.
-router.routes.append(Route(f"{router.prefix}/histogram", HTTPEndpoint, include_in_schema=False))
+@router.get("/facets")
+async def read_run_facets(reader: ProjectedReader, wanted: WantedRuns) -> RunFacets:
+    """Count the values that matching runs have: services, agents, tags and others.
+
+    Only the newest 10,000 runs are examined. If there are more, `countedBackTo` is set. Agents,
+    models and types of errors of a new run are counted within a minute.
+    """
+    return await reader.read_facets(wanted)
+
+
+# Rejects the other methods with 405. Without it, `DELETE /{rootPlanId}` would match these paths.
+for _path in ("histogram", "facets"):
+    router.routes.append(Route(f"{router.prefix}/{_path}", HTTPEndpoint, include_in_schema=False))
 
 
 @router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.CONFLICT))
@@ -265,6 +297,28 @@ async def find_cancel_requests(
     """
     run_ids = await reader.find_cancel_requests(root_plan_ids)
     return CancelRequests(root_plan_ids=sorted(run_ids))
+
+
+# --- The route that finds the record that an id means.
+
+find_router = APIRouter(prefix="/api/find", tags=["runs"])
+
+
+@find_router.get("")
+async def find_records(
+    reader: Reader,
+    reference: Annotated[
+        StoredText,
+        Query(
+            alias="id",
+            description="An id of a run or record, a trace id, `TRACE:SPAN`, a handle such as "
+            "`r0123456789`, or the id that a model provider gave a tool call.",
+        ),
+    ],
+) -> RecordMatches:
+    """Find the records that an id may mean, with their runs. None is an answer without items."""
+    found = await reader.find_records(reference, with_runs=True)
+    return RecordMatches.model_validate({"items": found})
 
 
 # --- The route that exports a run as a file.

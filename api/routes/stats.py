@@ -1,20 +1,27 @@
-"""Routes for statistics of tool calls."""
+"""Routes for statistics of tool calls, and for the overview of a project."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel
 
 from api.dependencies import ProjectedReader
 from api.problems import documented
 from api.requests import Period, StoredText
 from api.schemas import PLAN_ID, TOOL_CALL_ID, ErrorSchema, ShownStatus, read_config
-from tracer.records.pages import CallCounts, ExampleCall, ToolStats
+from tracer.records.pages import (
+    CallCounts,
+    ExampleCall,
+    Overview,
+    OverviewFilter,
+    SpendOf,
+    ToolStats,
+)
 
 # --- Schemas of statistics of tool calls.
 
@@ -246,3 +253,56 @@ async def read_tool_history(
         latest_abandoned=[NamedCallSchema.of(call) for call in history.latest_abandoned],
         as_of=history.as_of,
     )
+
+
+# --- The overview of a project: runs, failures and spend of whole days.
+
+
+class SpendList(BaseModel):
+    """Spend, the most expensive first."""
+
+    items: list[SpendOf]
+    """At most 100."""
+
+
+def _overview_filter(
+    service: Annotated[StoredText | None, Query(description="The service's name.")] = None,
+    environment: Annotated[StoredText | None, Query(description="The environment.")] = None,
+    agent: Annotated[
+        StoredText | None,
+        Query(description="Runs in which the agent took part, and its own model calls."),
+    ] = None,
+    model: Annotated[
+        StoredText | None, Query(description="Runs that used the model, and calls of it.")
+    ] = None,
+) -> OverviewFilter:
+    return OverviewFilter(service, environment, agent, model)
+
+
+WantedFigures = Annotated[OverviewFilter, Depends(_overview_filter)]
+
+overview_router = APIRouter(prefix="/api", tags=["statistics"])
+
+
+@overview_router.get("/overview")
+async def read_overview(reader: ProjectedReader, period: Period, wanted: WantedFigures) -> Overview:
+    """Read how the runs of a period ended, where they failed, and what they cost.
+
+    The period is extended to whole days in UTC. Changes of the newest 200 runs are counted at once,
+    others within a minute.
+    """
+    return await reader.read_overview(period, wanted)
+
+
+@overview_router.get("/spend", responses=documented(HTTPStatus.BAD_REQUEST))
+async def read_spend(
+    reader: ProjectedReader,
+    period: Period,
+    wanted: WantedFigures,
+    by: Annotated[
+        Literal["model", "agent", "service", "user", "day"],
+        Query(description="How spend is divided. By `user`, the period has at most 30 days."),
+    ] = "model",
+) -> SpendList:
+    """Read what model calls used and cost, as accurate as the overview."""
+    return SpendList(items=await reader.read_spend(period, by, wanted))

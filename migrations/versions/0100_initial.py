@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0113"
+revision = "0114"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -644,6 +644,61 @@ CREATE TABLE run_group (
         REFERENCES run (project_id, root_plan_id) DEFERRABLE INITIALLY DEFERRED
 );
 CREATE INDEX run_group_by_hour ON run_group (project_id, hour);
+
+CREATE TABLE run_part_of_day (
+    project_id integer NOT NULL,
+    root_plan_id uuid NOT NULL,
+    day date NOT NULL,
+    number integer NOT NULL,
+    service_name text,
+    deployment_environment text,
+    agents text[] NOT NULL,
+    models text[] NOT NULL,
+    origin_kind text,
+    origin_name text,
+    error_type text,
+    runs bigint NOT NULL,
+    failed bigint NOT NULL,
+    abandoned bigint NOT NULL,
+    running bigint NOT NULL,
+    calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost_usd numeric NOT NULL,
+    unpriced_calls bigint NOT NULL,
+    duration_ms FLOAT,
+    PRIMARY KEY (root_plan_id, number, project_id),
+    CONSTRAINT part_refers_to_run
+        FOREIGN KEY (project_id, root_plan_id)
+        REFERENCES run (project_id, root_plan_id) DEFERRABLE INITIALLY DEFERRED
+);
+CREATE INDEX run_part_of_day_by_day ON run_part_of_day (project_id, day);
+
+CREATE TABLE run_day (
+    project_id integer NOT NULL,
+    day date NOT NULL,
+    number integer NOT NULL,
+    service_name text,
+    deployment_environment text,
+    agents text[] NOT NULL,
+    models text[] NOT NULL,
+    origin_kind text,
+    origin_name text,
+    error_type text,
+    runs bigint NOT NULL,
+    failed bigint NOT NULL,
+    abandoned bigint NOT NULL,
+    running bigint NOT NULL,
+    calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost_usd numeric NOT NULL,
+    unpriced_calls bigint NOT NULL,
+    sample_run_id uuid NOT NULL,
+    buckets SMALLINT[] NOT NULL,
+    bucket_counts bigint[] NOT NULL,
+    PRIMARY KEY (project_id, day, number)
+);
 
 CREATE TABLE sign_in (
     digest bytea NOT NULL,

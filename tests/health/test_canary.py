@@ -244,7 +244,7 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
     # No spans arrived, no run continues another, and this server has no keys and no prices. A
     # spool is made only if the database is slow, and roll-ups if the test lasts for a minute.
-    rolled_up = {"run_group", "tool_hour"}
+    rolled_up = {"run_group", "tool_hour", "run_part_of_day", "run_day"}
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {
         *("analyst", "api_key", "model_price", "sign_in"),

@@ -11,12 +11,12 @@ from tests.house.project_files import project_files, text_of
 
 # To raise a number is a decision: the commit message explains it.
 BUDGETS: dict[str, int] = {
-    "api": 2_230,
+    "api": 2_240,
     "api/commands": 895,
     "api/middleware": 390,
     "api/otlp": 552,
-    "api/routes": 2_200,
-    "tracer": 1_695,
+    "api/routes": 2_310,
+    "tracer": 1_715,
     "tracer/adapters": 2_921,
     "tracer/cli": 1_770,
     "tracer/client": 1_405,
@@ -24,11 +24,11 @@ BUDGETS: dict[str, int] = {
     "tracer/otel": 9_050,
     "tracer/questions": 1_120,
     "tracer/recorder": 1_080,
-    "tracer/records": 2_520,
+    "tracer/records": 2_610,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 890,
-    "tracer/storage": 10_200,
+    "tracer/storage": 10_780,
     "tracer/testing": 570,
     "tracer/tools": 4_680,
 }

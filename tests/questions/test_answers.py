@@ -21,7 +21,7 @@ from tracer.questions.asked import moment_of
 from tracer.questions.text import LEAST_BUDGET
 from tracer.questions.why import useful_lines
 from tracer.records import Kind
-from tracer.records.pages import RunFailure, RunPreview, Spend, ToolStats
+from tracer.records.pages import RunFailure, RunPreview, SpendOf, ToolStats
 from tracer.records.record_classes import ActToolInfo
 
 BUDGETS = st.integers(LEAST_BUDGET, 4_000)
@@ -118,7 +118,8 @@ def test_stats_keep_their_budget(texts: list[str | None], figure: int, budget: i
         ToolStats(name=text or "", tool_type=text, latest_at=START, **counts, **times)
         for text in texts
     ]
-    spend = [Spend(text, figure, figure, figure, Decimal(figure), figure) for text in texts]
+    use = dict.fromkeys(("calls", "input_tokens", "output_tokens", "unpriced_calls"), figure)
+    spend = [SpendOf(name=text, cost_usd=Decimal(figure), **use) for text in texts]
 
     check(rows.stats("tool", START, tools, budget).text(), budget)
     check(rows.stats("user", None, spend, budget).text(), budget)

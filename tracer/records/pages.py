@@ -6,18 +6,42 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import orjson
-from pydantic import BaseModel
+from pydantic import (
+    AliasGenerator,
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+    computed_field,
+)
+from pydantic.alias_generators import to_camel
 
 from tracer.errors import BadCursor
 from tracer.records.record_classes import Kind, Record, Run, Totals
 from tracer.records.status import ABANDONED, Status
+
+Usd = Annotated[
+    Decimal, PlainSerializer(float, return_type=float), WithJsonSchema({"type": "number"})
+]
+"""US dollars, as a JSON number."""
+
+
+class Shown(BaseModel):
+    """The base class of answers that the API sends as they are, with names in camelCase."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(serialization_alias=to_camel),
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
 
 # --- Pages of a list, and the cursors by which clients request the next page.
 
@@ -172,9 +196,48 @@ class RunHistogram:
     interval_seconds: int
     bins: list[RunBin]
     """The intervals with runs, earliest first."""
+    failed: int = 0
+    abandoned: int = 0
+    cost_usd: Decimal = Decimal(0)
+    """The sum of the known costs in US dollars."""
+    unpriced_calls: int = 0
+    """The number of model calls whose cost is unknown."""
+    p95_ms: float | None = None
+    """The 95th percentile of the durations of ended runs in milliseconds."""
     counted_back_to: datetime | None = None
     """The start of the last examined run, if the limit of examined runs was reached. Earlier runs
     may match, too, but are not counted."""
+
+
+class FacetValue(Shown):
+    """A value, and how many runs have it."""
+
+    value: str
+    count: int
+
+
+MOST_VALUES = 50
+"""The most values of a facet."""
+
+
+class RunFacets(Shown):
+    """The values that matching runs have, the most frequent first; at most 50 of each facet."""
+
+    runs: int = 0
+    """The number of matching runs that were counted."""
+    counted_back_to: datetime | None = None
+    """If not all runs were examined, the start of the earliest examined run."""
+    status: list[FacetValue] = []
+    service: list[FacetValue] = []
+    version: list[FacetValue] = []
+    environment: list[FacetValue] = []
+    agent: list[FacetValue] = []
+    model: list[FacetValue] = []
+    user: list[FacetValue] = []
+    error_type: list[FacetValue] = []
+    tag: list[FacetValue] = []
+    metadata_key: list[FacetValue] = []
+    """The keys of the runs' metadata."""
 
 
 # --- Rows of the run list: a run with its question and answer, its failure, and its running call.
@@ -544,21 +607,6 @@ class ToolStatsPage:
 
 
 @dataclass(frozen=True)
-class Spend:
-    """What the model calls with one model, agent, user or day used and cost."""
-
-    name: str | None
-    """The model, the agent, the user, or the day in UTC; None if unknown."""
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost_usd: Decimal
-    """The sum of the known costs in US dollars."""
-    unpriced_calls: int
-    """The number of calls whose cost is unknown."""
-
-
-@dataclass(frozen=True)
 class CallBucket(CallFigures):
     """The statistics of the calls in one time bucket."""
 
@@ -608,3 +656,99 @@ def bucket_width(first: datetime, last: datetime) -> timedelta:
         if width >= least:
             return width
     return _WIDTHS[-1] * -(-least // _WIDTHS[-1])
+
+
+# --- The overview of a project: runs, failures, tokens and cost of whole days in UTC.
+
+
+@dataclass(frozen=True)
+class OverviewFilter:
+    """The criteria of an overview. None matches everything.
+
+    An agent or a model selects the runs in which it took part, and its own model calls.
+    """
+
+    service: str | None = None
+    environment: str | None = None
+    agent: str | None = None
+    model: str | None = None
+
+
+class Spend(Shown):
+    """What model calls used and cost."""
+
+    calls: int = 0
+    """The number of model calls."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Usd = Decimal(0)
+    """The sum of the known costs in US dollars."""
+    unpriced_calls: int = 0
+    """The number of model calls whose cost is unknown."""
+
+
+class SpendOf(Spend):
+    """What the model calls with one model, agent, service or user, or of one day, used and cost."""
+
+    name: str | None = None
+    """The model, the agent, the service, the user, or the day in UTC; null if unknown."""
+
+
+class RunCounts(Spend):
+    """The runs of one day, and their model calls. Runs that continue each other count once."""
+
+    day: date | None = None
+    """The day in UTC on which the runs started; null for several days."""
+    runs: int = 0
+    failed: int = 0
+    abandoned: int = 0
+    running: int = 0
+    """The number of runs that are open, but not abandoned."""
+
+
+class RunFigures(RunCounts):
+    """The runs of a period, and their model calls. Runs that continue each other count once."""
+
+    p95_ms: float | None = None
+    """The 95th percentile of the durations of ended runs in milliseconds, accurate to 1 %."""
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
+    @property
+    def failure_rate(self) -> float | None:
+        """Failed and abandoned runs, divided by all that are not running; null without any."""
+        ended = self.runs - self.running
+        return (self.failed + self.abandoned) / ended if ended else None
+
+
+class FailureGroup(Shown):
+    """Runs that failed at the same tool, model or agent with the same type of error."""
+
+    kind: Kind | None
+    """The kind of record where the failures began; null if it is unknown."""
+    name: str | None
+    """The name of the tool, the model or the agent. The filter `origin` of runs takes it."""
+    error_type: str | None
+    is_abandoned: bool
+    """Whether the runs are abandoned. The record is then the one that they were waiting for."""
+    runs: int = 0
+    sample_run_id: UUID
+
+
+class Overview(Shown):
+    """The figures of the runs that started in a period of whole days in UTC."""
+
+    since: date | None
+    """The first day; null without a beginning."""
+    until: date | None
+    """The day after the last one; null without an end."""
+    total: RunFigures
+    before: RunFigures | None
+    """The figures of as many days before; null if the period has no beginning."""
+    days: list[RunCounts]
+    """The days with runs, in order."""
+    failures: list[FailureGroup]
+    """Where runs failed, the most frequent first; at most 50."""
+    running: int
+    """The number of runs that are open now, whenever they started; of the newest 10,000."""
+    stuck: int
+    """The number of these in which nothing was recorded for ten minutes."""

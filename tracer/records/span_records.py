@@ -35,8 +35,8 @@ class SpanRecords:
     def record_of(self, span: Span) -> RecordReference | None:
         """Return the record of a span; None if it belongs to none."""
         # Another span may have the same id, and have started earlier.
-        later = self._find(id_of_later(span.span_id, span.start))
-        return later or self._find(span.span_id)
+        later = self.record_of_id(id_of_later(span.span_id, span.start))
+        return later or self.record_of_id(span.span_id)
 
     def spans_of(self, records: Collection[UUID]) -> set[bytes]:
         """Return the ids of the spans that belong to one of the records."""
@@ -48,7 +48,8 @@ class SpanRecords:
             if self.packed[end - 16 : end] in wanted
         }
 
-    def _find(self, span_id: bytes) -> RecordReference | None:
+    def record_of_id(self, span_id: bytes) -> RecordReference | None:
+        """Return the record of the earliest span with an id; None if there is none."""
         packed = self.packed
         at = _ENTRY_BYTES * bisect_left(
             range(len(self)),

@@ -115,7 +115,14 @@ def test_run_tables_are_distributed_and_shared_ones_replicated(citus_url: str) -
             (
                 *("run", "plan_execution_record", "agent_execution_record", "think_act_record"),
                 *("act_tool_info", "otel_block", "pending_run"),
-                *("removed_record", "recorder_run", "run_group", "run_link", "otel_session"),
+                *(
+                    "removed_record",
+                    "recorder_run",
+                    "run_group",
+                    "run_part_of_day",
+                    "run_link",
+                    "otel_session",
+                ),
             ),
             with_runs,
         ),

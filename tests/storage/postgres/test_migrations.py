@@ -227,6 +227,7 @@ OWN_LOCALITIES = {
     "session_state": "session_id",
     "lease_check": "is_only",
     "recorder_lease": "recorder_id",
+    "run_day": "project_id",
     "tool_hour": "project_id",
 }
 """What is no part of a run has a locality of its own."""
@@ -252,6 +253,8 @@ def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
         "recorder_lease",
         "recorder_run",
         "run_group",
+        "run_part_of_day",
+        "run_day",
         "tool_hour",
     }
     assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"
@@ -269,7 +272,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]
-    assert len(references) == 16
+    assert len(references) == 17
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(

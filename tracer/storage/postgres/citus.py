@@ -37,7 +37,7 @@ _RUNS = "root_plan_id"
 _BY_THEMSELVES = {"session_state": "session_id"}
 """Tables that do not belong to runs, and their distribution columns."""
 
-_HERE = {"lease_check", "recorder_lease", "tool_hour"}
+_HERE = {"lease_check", "recorder_lease", "run_day", "tool_hour"}
 """Tables that are not distributed: they exist on the coordinator only.
 
 They are small. The statement that renews leases cannot run on shards, and a roll-up counts the runs

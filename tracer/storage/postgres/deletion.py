@@ -261,10 +261,10 @@ _BELOW_RUNS = tuple(
     if "root_plan_id" in table.columns and table.name != "run"
 )
 
-PURGED_TABLES = tuple(table for table in _BELOW_RUNS if table != "run_group")
-"""The tables whose rows the purge deletes: every table with rows of runs, except `run_group`.
+PURGED_TABLES = tuple(each for each in _BELOW_RUNS if each not in ("run_group", "run_part_of_day"))
+"""The tables whose rows the purge deletes: every table with rows of runs, except the roll-ups.
 
-`tracer.storage.postgres.rollups` deletes the rows of `run_group`, and takes the run out of
+`tracer.storage.postgres.rollups` deletes the rows of these two, and takes the run out of
 the sums in the same transaction. After `UNLINK` has cut circular references, no row refers to a
 table that comes earlier in this order.
 """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
 
+import orjson
 from psycopg.rows import class_row, dict_row
 
 from tracer.lineage.tree import FailedRecord, RecordKey, explained_by, failure_origins
@@ -17,13 +19,16 @@ from tracer.records import ABANDONED, Kind, Run, Status
 from tracer.records.pages import (
     INTERVALS,
     MOST_BINS,
+    MOST_VALUES,
     PREVIEW_CHARACTERS,
     Cursor,
+    FacetValue,
     NotableRecord,
     OpenCall,
     OtherParts,
     Page,
     RunBin,
+    RunFacets,
     RunFailure,
     RunHistogram,
     RunNotes,
@@ -41,7 +46,7 @@ from tracer.storage.postgres.rows import (
     columns,
     select,
 )
-from tracer.storage.postgres.run_tables import abandoned_at
+from tracer.storage.postgres.run_tables import abandoned_at, shown_status
 from tracer.storage.postgres.session import standing_of_sync
 from tracer.storage.postgres.tables import (
     ALWAYS,
@@ -185,6 +190,22 @@ def list_of_runs(
         agent=_stored(wanted.agent),
     )
     looked_for.add(in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    in_parts = (
+        "EXISTS (SELECT 1 FROM run_part_of_day AS part WHERE part.project_id = run.project_id"
+        " AND part.root_plan_id = run.root_plan_id AND {} OFFSET 0)"
+    )
+    for condition, name, value in (
+        ("part.runs > 0 AND part.origin_name = left(%(origin)s, 200)", "origin", wanted.origin),
+        ("part.error_type = left(%(error_type)s, 200)", "error_type", wanted.error_type),
+        # The row of the head names the models of the whole piece of work.
+        (
+            f"{'part.calls > 0 AND' if wanted.all_parts else ''}"
+            " left(%(model)s, 200) = ANY(part.models)",
+            "model",
+            wanted.model,
+        ),
+    ):
+        looked_for.add(in_parts.format(condition), **{name: _stored(value)})
     for condition, name, value in (
         ("%(tag)s = ANY({}.tags)", "tag", wanted.tag),
         ("{}.service_name = %(service)s", "service", wanted.service),
@@ -477,9 +498,21 @@ def read_sorted_page(
 def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilter) -> RunHistogram:
     """Count the runs of a listing in intervals of their start times, with at most three queries."""
     listing = _bounded(in_best_order(connection, listing))
+    wholes = not (wanted.all_parts or standing_of_sync(connection).is_spread)
+    status = shown_status("run") if wanted.all_parts else _WHOLE_STATUS
     query = f"""WITH found AS MATERIALIZED (
-            SELECT {START} AS at, {IS_FAILED if wanted.all_parts else _WHOLE_FAILED} AS has_failed
+            SELECT {START} AS at, {status} AS status,
+                {_sum_of("cost_usd", wholes)} AS cost_usd,
+                {_sum_of("unpriced_calls", wholes)} AS unpriced_calls,
+                {_value_of(RunOrder.LONGEST, wholes)} AS duration
             {_examined(connection, listing)}
+        ), total AS (
+            SELECT count(*) FILTER (WHERE status = 'failed') AS failed,
+                count(*) FILTER (WHERE status = 'abandoned') AS abandoned,
+                coalesce(sum(cost_usd), 0) AS cost_usd,
+                coalesce(sum(unpriced_calls), 0)::bigint AS unpriced_calls,
+                (percentile_disc(0.95) WITHIN GROUP (ORDER BY duration) / 1000)::float8 AS p95_ms
+            FROM found
         ), range AS (
             SELECT extract(epoch FROM coalesce(%(range_end)s::timestamptz, max(at))
                 - coalesce(%(range_start)s::timestamptz, min(at))) AS seconds FROM found
@@ -490,11 +523,11 @@ def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilt
                 {INTERVALS[-1]}
             ) AS seconds
         )
-        SELECT seconds, bin, count(at), count(at) FILTER (WHERE has_failed)
-        FROM chosen LEFT JOIN found ON true CROSS JOIN LATERAL date_bin(
+        SELECT seconds, bin, count(at), count(at) FILTER (WHERE status = 'failed'), {_TOTAL}
+        FROM chosen CROSS JOIN total LEFT JOIN found ON true CROSS JOIN LATERAL date_bin(
             seconds * interval '1 second', at, '1970-01-01 00:00:00+00'::timestamptz
         ) AS bin
-        GROUP BY seconds, bin ORDER BY bin"""
+        GROUP BY seconds, bin, {_TOTAL} ORDER BY bin"""
     parameters = {
         **listing.values,
         "range_start": wanted.since,
@@ -502,16 +535,85 @@ def read_histogram(connection: SyncConnection, listing: Listing, wanted: RunFilt
         "intervals": list(INTERVALS),
     }
     rows = connection.execute(query, parameters).fetchall()
-    bins = [RunBin(start, runs, failed) for _, start, runs, failed in rows if start is not None]
+    bins = [RunBin(*row[1:4]) for row in rows if row[1] is not None]
     return RunHistogram(
-        count=sum(each.runs for each in bins),
+        sum(each.runs for each in bins),
         interval_seconds=rows[0][0],
         bins=bins,
         counted_back_to=_examined_back_to(connection, listing),
+        **dict(zip(_TOTALS, rows[0][4:], strict=True)),
     )
 
 
-_WHOLE_FAILED = f"CASE WHEN whole_status IS NULL THEN {IS_FAILED} ELSE whole_status = 'failed' END"
+_WHOLE_STATUS = f"coalesce(whole_status, {shown_status('run')})"
+_TOTALS = ("failed", "abandoned", "cost_usd", "unpriced_calls", "p95_ms")
+_TOTAL = ", ".join(f"total.{name}" for name in _TOTALS)
+
+
+def _sum_of(column: str, wholes: bool) -> str:
+    if not wholes:
+        return column
+    others = f"(SELECT coalesce(sum(other.{column}), 0) {_OTHERS})"
+    return f"CASE WHEN whole_status IS NULL THEN {column} ELSE {column} + {others} END"
+
+
+_FACETS = {
+    "service": "service_name",
+    "version": "service_version",
+    "environment": "deployment_environment",
+    "user": "subject",
+    "tag": "unnest(tags)",
+    "metadata_key": "run_metadata",
+}
+"""The facets that come from a run's own row."""
+
+_PART_FACETS = {
+    "agent": "unnest(part.agents)",
+    "model": "unnest(part.models)",
+    "error_type": "part.error_type",
+}
+
+
+def read_facets(connection: SyncConnection, listing: Listing, wanted: RunFilter) -> RunFacets:
+    """Count the values of the newest 10,000 runs of a listing that match, with three queries."""
+    listing = replace(in_best_order(connection, listing), most_examined=MOST_CHECKED)
+    status = shown_status("run") if wanted.all_parts else _WHOLE_STATUS
+    own = " UNION ALL ".join(f"SELECT '{name}', {sql} FROM found" for name, sql in _FACETS.items())
+    of_parts = " UNION ALL ".join(
+        f"""SELECT '{name}', {sql} FROM found JOIN run_part_of_day AS part
+            ON part.project_id = found.project_id AND part.root_plan_id = found.root_plan_id
+        WHERE part.runs > 0"""
+        for name, sql in _PART_FACETS.items()
+    )
+    query = f"""WITH found AS MATERIALIZED (
+            SELECT project_id, root_plan_id, service_name, service_version, deployment_environment,
+                subject, tags, run_metadata, {status} AS status {_examined(connection, listing)}
+        )
+        SELECT facet, value, count(*) FROM (
+            SELECT 'status', status FROM found UNION ALL {own} UNION ALL {of_parts}
+        ) AS each (facet, value) WHERE value IS NOT NULL GROUP BY 1, 2"""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for facet, value, count in connection.execute(query, listing.values).fetchall():
+        # JSON that cannot be read has no keys.
+        values = _keys_of(value) if facet == "metadata_key" else [value]
+        counts[facet].update(dict.fromkeys(values, count))
+    facets = {
+        name: [
+            FacetValue(value=value, count=count)
+            for value, count in sorted(each.items(), key=lambda item: (-item[1], item[0]))
+        ][:MOST_VALUES]
+        for name, each in counts.items()
+    }
+    runs = sum(counts["status"].values())
+    back_to = _examined_back_to(connection, listing)
+    return RunFacets(runs=runs, counted_back_to=back_to, **facets)
+
+
+def _keys_of(metadata: str) -> list[str]:
+    with suppress(orjson.JSONDecodeError):
+        found = orjson.loads(metadata)
+        return [storable(key) for key in found] if isinstance(found, dict) else []
+    return []
 
 
 def _bounded(listing: Listing) -> Listing:
@@ -527,6 +629,26 @@ def _examined(connection: SyncConnection, listing: Listing) -> str:
             SELECT root_plan_id {listing.rows} LIMIT {listing.most_examined}
         ) AND {listing.wanted}"""
     return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run {matching}"
+
+
+def count_running(
+    connection: SyncConnection, project_id: int, wanted: RunFilter
+) -> tuple[int, int]:
+    """Return how many runs are running, and how many of these recorded nothing for ten minutes.
+
+    Args:
+        connection: In a transaction with one snapshot.
+        project_id: The project.
+        wanted: Other criteria. Only the latest 10,000 open runs are examined.
+    """
+    spread = standing_of_sync(connection).is_spread
+    wanted = replace(wanted, status=Status.RUNNING)
+    listing = _bounded(list_of_runs(wanted, project_id, None, is_spread=spread))
+    query = f"""SELECT count(*), count(*) FILTER (
+            WHERE changed_at < statement_timestamp() - interval '10 minutes'
+        ) {_examined(connection, listing)}"""
+    [(running, stuck)] = connection.execute(query, listing.values).fetchall()
+    return running, stuck
 
 
 def _examined_back_to(connection: SyncConnection, listing: Listing) -> datetime | None:

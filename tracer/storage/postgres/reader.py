@@ -19,13 +19,16 @@ from tracer.otel.otlp.spans import run_ids_like
 from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
 from tracer.records.pages import (
+    Overview,
+    OverviewFilter,
     Page,
+    RunFacets,
     RunFound,
     RunHistogram,
     RunOrder,
     RunPreview,
     RunSearch,
-    Spend,
+    SpendOf,
     TimeRange,
     ToolHistory,
     ToolStatsPage,
@@ -43,11 +46,13 @@ from tracer.records.span_records import SpanRecords
 from tracer.records.spans import Contents
 from tracer.search import Query, SearchIndex
 from tracer.storage.postgres.citus import check_workers, is_spread
+from tracer.storage.postgres.days import read_overview, read_spend
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (
     Listing,
     list_of_runs,
     list_of_tool_calls,
+    read_facets,
     read_histogram,
     read_page,
     read_run_previews,
@@ -64,7 +69,7 @@ from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named
 from tracer.storage.postgres.search_pages import FoundRuns, read_places, read_places_in_run
 from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
 from tracer.storage.postgres.spans import list_parts, read_part, read_span_records
-from tracer.storage.postgres.stats import read_history_of_tool, read_spend, read_stats_of_tools
+from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres.tables import (
     ALWAYS,
     NOT_DELETED,
@@ -81,6 +86,7 @@ from tracer.storage.postgres.tree import (
     read_tree,
 )
 from tracer.store import (
+    EVERYTHING,
     AnyRecord,
     Exchange,
     PlanWithOpener,
@@ -143,6 +149,10 @@ R = TypeVar("R", bound=Record)
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
 _RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_RUNS = f"""
+SELECT {columns(Run)} FROM run
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {RUN_NOT_DELETED}"""
 
 _PARTS_OF_RUN = f"""
 SELECT root_plan_id FROM run
@@ -246,27 +256,40 @@ WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
 ORDER BY root_plan_id LIMIT 10"""
 
 _HANDLE = re.compile("r?([0-9a-f]{6,10})")
+_SPAN = re.compile("([0-9a-f]{32}):([0-9a-f]{16})")
+
+MOST_MATCHES = 20
+"""The most records that a reference may mean."""
+
+_NAMES = {
+    Kind.PLAN: "coalesce(title, agent_name)",
+    Kind.STEP: "agent_name",
+    Kind.THINK_ACT: "coalesce(model, requested_model)",
+    Kind.TOOL_CALL: "name",
+}
 
 
 def _matches(condition: str) -> str:
     """Return a query for the records of all kinds, with `{id}` in the condition for their id."""
     return " UNION ALL ".join(
-        f"(SELECT '{kind}' AS kind, {id_field} AS id, root_plan_id, status FROM {TABLES[kind]}"
+        f"(SELECT '{kind}' AS kind, {id_field} AS id, root_plan_id, {_NAMES[kind]} AS name, status"
+        f" FROM {TABLES[kind]}"
         f" WHERE {condition.format(id=id_field)} AND project_id = %(project_id)s AND {NOT_DELETED}"
-        " LIMIT 20)"
+        f" LIMIT {MOST_MATCHES})"
         for kind, id_field in ID_FIELDS.items()
     )
 
 
 def _found(matches: str) -> str:
     return f"""
-SELECT DISTINCT ON (id) kind, id, root_plan_id FROM ({matches}) AS record
-ORDER BY id, status = 'unknown', root_plan_id LIMIT 10"""
+SELECT DISTINCT ON (id) kind, id, root_plan_id, name FROM ({matches}) AS record
+ORDER BY id, status = 'unknown', root_plan_id LIMIT {MOST_MATCHES}"""
 
 
 _BY_ANY_ID = _found(
     _matches("{id} = %(id)s")
-    + f""" UNION ALL (SELECT 'run', root_plan_id, root_plan_id, 'unknown'::record_status FROM run
+    + f""" UNION ALL (
+SELECT 'run', root_plan_id, root_plan_id, title, 'unknown'::record_status FROM run
 WHERE root_plan_id = %(id)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED})"""
 )
 """Of a run that has no records yet, its row alone."""
@@ -275,9 +298,9 @@ WHERE root_plan_id = %(id)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED
 BY_HANDLE = _found(_matches("handle_key >= %(from)s AND handle_key < %(to)s"))
 
 _BY_PROVIDER_ID = f"""
-SELECT 'toolCall', tool_call_id, root_plan_id FROM act_tool_info
+SELECT 'toolCall', tool_call_id, root_plan_id, name FROM act_tool_info
 WHERE {is_text("provider_call_id", "id")} AND project_id = %(project_id)s AND {NOT_DELETED}
-ORDER BY recorded_at DESC LIMIT 10"""
+ORDER BY recorded_at DESC LIMIT {MOST_MATCHES}"""
 
 _CANCEL_REQUESTS = """
 SELECT root_plan_id FROM run
@@ -411,6 +434,18 @@ class PostgresReader:
 
         return await in_snapshot(self._project, read)
 
+    async def read_facets(self, wanted: RunFilter) -> RunFacets:
+        """Count the values that the newest matching runs have."""
+        spread = await self._is_spread()
+
+        def read(connection: SyncConnection) -> RunFacets:
+            listing, back_to = self._listing(connection, wanted, None, spread)
+            facets = read_facets(connection, listing, wanted)
+            facets.counted_back_to = back_to or facets.counted_back_to
+            return facets
+
+        return await in_snapshot(self._project, read)
+
     async def _is_spread(self) -> bool:
         with store_errors():
             return await is_spread(self._project.pool)
@@ -539,20 +574,46 @@ class PostgresReader:
             ),
         )
 
-    async def find_records(self, reference: str) -> list[RecordMatch]:
+    async def find_records(self, reference: str, *, with_runs: bool = False) -> list[RecordMatch]:
         """Return the records that an id, a handle or a provider's call id may mean."""
         reference = reference.strip()
+
+        def read(connection: SyncConnection) -> list[RecordMatch]:
+            found = self._matches(connection, reference)
+            if not with_runs:
+                return found
+            ids = [match.root_plan_id for match in found]
+            parameters = {"project_id": self._project_id, "runs": ids}
+            runs = select(connection, Run, _RUNS, parameters)
+            previews = {
+                each.root_plan_id: each
+                for each in read_run_previews(connection, self._project_id, runs)
+            }
+            return [replace(match, run=previews.get(match.root_plan_id)) for match in found]
+
+        return await in_snapshot(self._project, read)
+
+    def _matches(self, connection: SyncConnection, reference: str) -> list[RecordMatch]:
         parameters: dict[str, Any] = {"project_id": self._project_id, "id": reference}
         query = _BY_PROVIDER_ID
         with suppress(ValueError):
             parameters["id"] = UUID(reference)
             query = _BY_ANY_ID
+        if span := _SPAN.fullmatch(reference.lower()):
+            record = None
+            with suppress(RecordNotFound):
+                of_run = (connection, self._project_id, UUID(span[1]), None)
+                record = read_span_records(*of_run)[0].record_of_id(bytes.fromhex(span[2]))
+            if record is None:
+                return []
+            parameters["id"] = record[1]
+            query = _BY_ANY_ID
         if handle := _HANDLE.fullmatch(reference.lower()):
             start = handle[1][::-1]
             parameters |= {"from": start, "to": start + "g"}  # the digit after f
             query = BY_HANDLE
-        rows = await fetched(self._project, query, parameters)
-        return [RecordMatch(Kind(kind), *ids) for kind, *ids in rows]
+        rows = connection.execute(query, parameters).fetchall()
+        return [RecordMatch(Kind(kind), *found) for kind, *found in rows]
 
     async def read_record(self, kind: Kind, record_id: UUID) -> AnyRecord:
         """Return a complete record."""
@@ -609,10 +670,18 @@ class PostgresReader:
             self._project, lambda c: read_stats_of_tools(c, self._project_id, period, name)
         )
 
-    async def read_spend(self, period: TimeRange, by: str) -> list[Spend]:
-        """Return what model calls cost, by `model`, `agent`, `user` or `day`."""
+    async def read_overview(self, period: TimeRange, wanted: OverviewFilter) -> Overview:
+        """Return the figures of a period, and of the period before it."""
         return await in_snapshot(
-            self._project, lambda c: read_spend(c, self._project_id, period, by)
+            self._project, lambda c: read_overview(c, self._project_id, period, wanted)
+        )
+
+    async def read_spend(
+        self, period: TimeRange, by: str, wanted: OverviewFilter = EVERYTHING
+    ) -> list[SpendOf]:
+        """Return what model calls cost, by `model`, `agent`, `service`, `user` or `day`."""
+        return await in_snapshot(
+            self._project, lambda c: read_spend(c, self._project_id, period, by, wanted)
         )
 
     async def read_tool_history(self, name: str, period: TimeRange) -> ToolHistory:

@@ -1,17 +1,21 @@
-"""Roll-ups: tool statistics that are summed per run and per hour."""
+"""Roll-ups: tool statistics that are summed per run and hour, and the job that writes them.
+
+The job also writes the roll-ups of days (`days`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from math import ceil
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from tracer.logs import get_logger
+from tracer.storage.postgres.days import replace_contributions
+from tracer.storage.postgres.histograms import bucket_of
 from tracer.storage.postgres.pool import (
     SyncConnection,
     postponing_errors,
@@ -22,55 +26,6 @@ from tracer.storage.postgres.projection_rows import ProjectorSession
 from tracer.storage.postgres.run_tables import abandoned_at
 from tracer.storage.postgres.session import ProjectPool
 from tracer.storage.postgres.tables import ALWAYS, IS_FAILED, IS_OPEN, START, column_type
-
-# --- Exponential histograms of durations, as OpenTelemetry defines them: their size is bounded.
-#
-# The upper bound of each bucket is `2 ** (1 / SCALE)` times that of the previous one, in
-# microseconds, the precision of Postgres. The middle of a bucket is within 0.6 % of all its
-# durations. A duration of 0 has bucket 0, longer ones have positive numbers, and negative ones
-# (after a clock was set back) the negated numbers. So buckets are in the order of durations.
-
-SCALE = 64
-"""The number of buckets between a duration and its double."""
-
-
-def bucket_of(milliseconds: str) -> str:
-    """Return the number of a duration's bucket as SQL; null if the duration is null."""
-    number = f"(ceil({SCALE} / ln(2::float8) * ln(abs({milliseconds}) * 1000)) + 1)::smallint"
-    return (
-        f"CASE WHEN {milliseconds} > 0 THEN {number} WHEN {milliseconds} < 0 THEN -{number}"
-        f" WHEN {milliseconds} = 0 THEN 0 END"
-    )
-
-
-def middle_of(bucket: int) -> float:
-    """Return the duration in the middle of a bucket, in milliseconds."""
-    if bucket == 0:
-        return 0.0
-    milliseconds: float = 2 ** ((abs(bucket) - 1.5) / SCALE) / 1000
-    return milliseconds if bucket > 0 else -milliseconds
-
-
-def percentile(histogram: Mapping[int, int], share: float, greatest: float) -> float | None:
-    """Return a percentile of the durations in a histogram, in milliseconds.
-
-    Args:
-        histogram: The number of durations in each bucket.
-        share: From 0 to 1.
-        greatest: A duration in milliseconds that none in the histogram exceeds.
-
-    Returns:
-        The percentile with an error of at most 1 %, and never more than `greatest`; None if the
-        histogram is empty.
-    """
-    rank = ceil(share * sum(histogram.values()))
-    for bucket in sorted(histogram):
-        rank -= histogram[bucket]
-        if rank <= 0:
-            # The middle of the last bucket can exceed the slowest call, which the page also shows.
-            return min(middle_of(bucket), greatest)
-    return None
-
 
 # --- The SQL that counts tool calls, and that adds up earlier counts.
 #
@@ -257,9 +212,9 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
 # --- Hourly roll-ups of tool statistics, which projector processes bring up to date every minute.
 #
 # `run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum of
-# all runs. Each change of a record raises the revision of its run. `run.summed_revision` is the
-# revision up to which the run is rolled up. So the job finds changed runs without help from
-# writers. See decision 28.
+# all runs; likewise `run_part_of_day` and `run_day`. Each change of a record raises the revision of
+# its run. `run.summed_revision` is the revision up to which the run is rolled up. So the job finds
+# changed runs without help from writers. See decision 28.
 
 LOOK_SECONDS = 60.0
 """The time between the beginnings of two passes of a process."""
@@ -516,6 +471,7 @@ def _rolled_up(session: ProjectorSession, project_id: int, runs: list[_ChangedRu
         parameters["hours"] = sorted({hour for _, hour in changed})
         session.connection.execute(_REMOVE_HOURS, parameters)
         session.connection.execute(_ADD_HOURS, parameters)
+    replace_contributions(session.connection, project_id, parameters["runs"], parameters["open"])
     # Last, so that writers wait for a few milliseconds at most. In the order in which writers lock
     # runs, which avoids deadlocks: one UPDATE of all runs would lock them in any order.
     marks = [

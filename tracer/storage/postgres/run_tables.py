@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -322,6 +323,84 @@ class ToolHourRow(_Figures, table=True):
         PrimaryKeyConstraint("project_id", "hour", "number"),
         Index("tool_hour_by_name", "project_id", text("(tool_name::name)"), "hour"),
     )
+
+
+class _DayFigures(TableRow):
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project."""
+    day: date = Field(sa_column_kwargs={"nullable": False})
+    """The day, in UTC, on which the runs started, or were recorded if they have no start."""
+    number: int = Field(primary_key=True)
+    """Distinguishes the rows, whose texts may be too long for a primary key."""
+    service_name: str | None = None
+    """The service that executed the runs."""
+    deployment_environment: str | None = None
+    """The environment of the service."""
+    agents: list[str]
+    """The agents that took part in the runs, or the agent of the model calls; at most a hundred,
+    sorted, each cut to 200 characters."""
+    models: list[str]
+    """The models that the runs used, or the model of the model calls, in the same form."""
+    origin_kind: str | None = None
+    """The kind of record where the runs failed, or that abandoned runs were waiting for."""
+    origin_name: str | None = None
+    """The name of its tool, model or agent."""
+    error_type: str | None = None
+    """The class or code of its error."""
+    runs: Int64
+    """The number of pieces of work; 0 in a row of model calls."""
+    failed: Int64
+    """How many of them failed."""
+    abandoned: Int64
+    """How many of them are abandoned."""
+    running: Int64
+    """How many of them are open, but not abandoned."""
+    calls: Int64
+    """The number of model calls; 0 in a row of runs."""
+    input_tokens: Int64
+    """The input tokens of these calls."""
+    output_tokens: Int64
+    """The output tokens of these calls."""
+    cost_usd: Decimal
+    """The sum of the known costs of these calls in US dollars."""
+    unpriced_calls: Int64
+    """How many of these calls have an unknown cost."""
+
+
+class RunPartOfDayRow(_DayFigures, table=True):
+    """What one run contributes to its day.
+
+    The first run of a piece of work has one row for the work. Each run has a row for each agent and
+    model of its model calls.
+    """
+
+    __tablename__ = "run_part_of_day"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "number", "project_id"),
+        _refers_to_run("part_refers_to_run"),
+        Index("run_part_of_day_by_day", "project_id", "day"),
+    )
+
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    duration_ms: float | None = None
+    """How long the piece of work took, in milliseconds; null if it has not ended."""
+
+
+class RunDayRow(_DayFigures, table=True):
+    """The runs and the model calls of a day: sums of `run_part_of_day`."""
+
+    __tablename__ = "run_day"
+    __table_args__ = (PrimaryKeyConstraint("project_id", "day", "number"),)
+
+    day: date = Field(primary_key=True)
+    """The day, in UTC, on which the runs started, or were recorded if they have no start."""
+    sample_run_id: UUID
+    """One of the runs."""
+    buckets: list[int] = Field(sa_type=ARRAY(SmallInteger))
+    """The histogram of durations: its bucket numbers, ascending; see `rollups`."""
+    bucket_counts: list[int] = Field(sa_type=ARRAY(BigInteger))
+    """The number of durations in each bucket."""
 
 
 # --- The tables of recorders: their leases, the check of leases, and the runs that they recorded.

@@ -22,13 +22,13 @@ from tracer.records.pages import (
     CallBucket,
     CallCounts,
     ExampleCall,
-    Spend,
     TimeRange,
     ToolHistory,
     ToolStats,
     ToolStatsPage,
     bucket_width,
 )
+from tracer.storage.postgres.histograms import percentile
 from tracer.storage.postgres.lists import Where, list_of_tool_calls
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rollups import (
@@ -42,17 +42,13 @@ from tracer.storage.postgres.rollups import (
     calls_of,
     exact_figures,
     figures,
-    percentile,
 )
 from tracer.storage.postgres.run_tables import abandoned_at
 from tracer.storage.postgres.tables import (
     IS_FAILED,
     IS_OPEN,
-    RUN_NOT_DELETED,
     START,
     is_text,
-    start_of,
-    unpriced,
 )
 from tracer.storage.postgres.tree import payload_expressions
 from tracer.store import ToolCallFilter
@@ -113,41 +109,6 @@ def named(row: dict[str, Any]) -> ExampleCall:
     """Return an example call from a row of `slowest`, `latest_failed` or `latest_abandoned`."""
     message = row.pop("error_message")
     return ExampleCall(**row, error_message=None if message is None else preview(message))
-
-
-# --- Spend on models.
-
-_GROUPS = {
-    "model": "coalesce(round.model, round.requested_model)",
-    "agent": "step.agent_name",
-    "user": "run.subject",
-    "day": f"to_char({start_of('run')} AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
-}
-
-
-def _spend(group: str) -> str:
-    key = "project_id, root_plan_id"
-    return f"""
-SELECT left({group}, 200), count(*), coalesce(sum(round.input_tokens), 0)::bigint,
-    coalesce(sum(round.output_tokens), 0)::bigint, coalesce(sum(round.cost_usd), 0),
-    sum({unpriced("round")})::bigint
-FROM run JOIN think_act_record AS round USING ({key})
-    JOIN agent_execution_record AS step USING ({key}, step_id)
-WHERE project_id = %(project_id)s AND run.{RUN_NOT_DELETED}
-    AND {start_of("run")} >= coalesce(%(since)s, '-infinity'::timestamptz)
-    AND {start_of("run")} < coalesce(%(until)s, 'infinity'::timestamptz)
-GROUP BY 1 ORDER BY 5 DESC, 2 DESC, 1 LIMIT 100"""
-
-
-_SPEND = {by: _spend(group) for by, group in _GROUPS.items()}
-
-
-def read_spend(
-    connection: SyncConnection, project_id: int, period: TimeRange, by: str
-) -> list[Spend]:
-    """Return what model calls cost, by `model`, `agent`, `user` or `day`."""
-    parameters = {"project_id": project_id, "since": period.since, "until": period.until}
-    return [Spend(*row) for row in connection.execute(_SPEND[by], parameters).fetchall()]
 
 
 HOUR = timedelta(hours=1)

@@ -42,8 +42,10 @@ from tracer.storage.postgres.run_tables import (
     RecorderLeaseRow,
     RecorderRunRow,
     RemovedRecordRow,
+    RunDayRow,
     RunGroupRow,
     RunLinkRow,
+    RunPartOfDayRow,
     SessionRow,
     TableRow,
     ToolHourRow,
@@ -498,14 +500,14 @@ class RunTable(_Stored, Run, table=True):
     settle_at: datetime | None = None
     """When to merge the run's blocks; null if no blocks are left to merge."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
-    """The revision of the run up to which `run_group` counts its tool calls."""
+    """The revision of the run up to which `run_group` and `run_part_of_day` count it."""
     is_summed: bool = Field(
         default=False,
         sa_column=Column(
             Boolean, Computed("revision <= summed_revision", persisted=True), nullable=False
         ),
     )
-    """True if `run_group` is up to date with the run's newest revision."""
+    """True if these tables are up to date with the run's newest revision."""
     is_bare: bool = False
     """Whether the run consists of model calls and tool calls outside of any agent."""
     parts_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
@@ -698,8 +700,10 @@ for _row_class in (
     LeaseCheckRow,
     RecorderLeaseRow,
     RecorderRunRow,
+    RunDayRow,
     RunGroupRow,
     RunLinkRow,
+    RunPartOfDayRow,
     ToolHourRow,
     ProjectRow,
     ApiKeyRow,

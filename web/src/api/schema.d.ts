@@ -249,6 +249,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/facets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Run Facets
+         * @description Count the values that matching runs have: services, agents, tags and others.
+         *
+         *     Only the newest 10,000 runs are examined. If there are more, `countedBackTo` is set. Agents,
+         *     models and types of errors of a new run are counted within a minute.
+         */
+        get: operations["read_run_facets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{rootPlanId}": {
         parameters: {
             query?: never;
@@ -341,6 +364,26 @@ export interface paths {
          *     is incomplete. N is the number of damaged blocks of spans, which are left out.
          */
         get: operations["export_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/find": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Records
+         * @description Find the records that an id may mean, with their runs. None is an answer without items.
+         */
+        get: operations["find_records"];
         put?: never;
         post?: never;
         delete?: never;
@@ -630,6 +673,49 @@ export interface paths {
          *     Older calls are counted in the background, as explained for the statistics of all tools.
          */
         get: operations["read_tool_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Overview
+         * @description Read how the runs of a period ended, where they failed, and what they cost.
+         *
+         *     The period is extended to whole days in UTC. Changes of the newest 200 runs are counted at once,
+         *     others within a minute.
+         */
+        get: operations["read_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/spend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Spend
+         * @description Read what model calls used and cost, as accurate as the overview.
+         */
+        get: operations["read_spend"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1213,6 +1299,46 @@ export interface components {
          */
         ExportFormat: "jsonl" | "otlp";
         /**
+         * FacetValue
+         * @description A value, and how many runs have it.
+         */
+        FacetValue: {
+            /** Value */
+            value: string;
+            /** Count */
+            count: number;
+        };
+        /**
+         * FailureGroup
+         * @description Runs that failed at the same tool, model or agent with the same type of error.
+         */
+        FailureGroup: {
+            /** @description The kind of record where the failures began; null if it is unknown. */
+            kind: components["schemas"]["Kind"] | null;
+            /**
+             * Name
+             * @description The name of the tool, the model or the agent. The filter `origin` of runs takes it.
+             */
+            name: string | null;
+            /** Errortype */
+            errorType: string | null;
+            /**
+             * Isabandoned
+             * @description Whether the runs are abandoned. The record is then the one that they were waiting for.
+             */
+            isAbandoned: boolean;
+            /**
+             * Runs
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Samplerunid
+             * Format: uuid
+             */
+            sampleRunId: string;
+        };
+        /**
          * FilePart
          * @description An image, a sound or another file.
          */
@@ -1777,6 +1903,45 @@ export interface components {
             json: string;
         };
         /**
+         * Overview
+         * @description The figures of the runs that started in a period of whole days in UTC.
+         */
+        Overview: {
+            /**
+             * Since
+             * @description The first day; null without a beginning.
+             */
+            since: string | null;
+            /**
+             * Until
+             * @description The day after the last one; null without an end.
+             */
+            until: string | null;
+            total: components["schemas"]["RunFigures"];
+            /** @description The figures of as many days before; null if the period has no beginning. */
+            before: components["schemas"]["RunFigures"] | null;
+            /**
+             * Days
+             * @description The days with runs, in order.
+             */
+            days: components["schemas"]["RunCounts"][];
+            /**
+             * Failures
+             * @description Where runs failed, the most frequent first; at most 50.
+             */
+            failures: components["schemas"]["FailureGroup"][];
+            /**
+             * Running
+             * @description The number of runs that are open now, whenever they started; of the newest 10,000.
+             */
+            running: number;
+            /**
+             * Stuck
+             * @description The number of these in which nothing was recorded for ten minutes.
+             */
+            stuck: number;
+        };
+        /**
          * OwnFiguresSchema
          * @description The outcome and the totals of the first run of a piece of work, without its other parts.
          */
@@ -2327,6 +2492,41 @@ export interface components {
             text: string;
         };
         /**
+         * RecordMatchSchema
+         * @description A record that a reference may mean.
+         */
+        RecordMatchSchema: {
+            kind: components["schemas"]["Kind"];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /**
+             * Name
+             * @description The plan's title or agent, the step's agent, the round's model, or the tool's name.
+             */
+            name: string | null;
+            /** @description The record's run. */
+            run: components["schemas"]["RunPreviewSchema"] | null;
+        };
+        /**
+         * RecordMatches
+         * @description The records that a reference may mean.
+         */
+        RecordMatches: {
+            /**
+             * Items
+             * @description At most twenty. Of calls with the same id of a provider, the newest come first.
+             */
+            items: components["schemas"]["RecordMatchSchema"][];
+        };
+        /**
          * RefusedEvent
          * @description An event that was not stored, and why.
          * @example {
@@ -2380,6 +2580,134 @@ export interface components {
             failed: number;
         };
         /**
+         * RunCounts
+         * @description The runs of one day, and their model calls. Runs that continue each other count once.
+         */
+        RunCounts: {
+            /**
+             * Calls
+             * @description The number of model calls.
+             * @default 0
+             */
+            calls: number;
+            /**
+             * Inputtokens
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs in US dollars.
+             * @default 0
+             */
+            costUsd: number;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls whose cost is unknown.
+             * @default 0
+             */
+            unpricedCalls: number;
+            /**
+             * Day
+             * @description The day in UTC on which the runs started; null for several days.
+             */
+            day: string | null;
+            /**
+             * Runs
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Failed
+             * @default 0
+             */
+            failed: number;
+            /**
+             * Abandoned
+             * @default 0
+             */
+            abandoned: number;
+            /**
+             * Running
+             * @description The number of runs that are open, but not abandoned.
+             * @default 0
+             */
+            running: number;
+        };
+        /**
+         * RunFacets
+         * @description The values that matching runs have, the most frequent first; at most 50 of each facet.
+         */
+        RunFacets: {
+            /**
+             * Runs
+             * @description The number of matching runs that were counted.
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Countedbackto
+             * @description If not all runs were examined, the start of the earliest examined run.
+             */
+            countedBackTo: string | null;
+            /**
+             * Status
+             * @default []
+             */
+            status: components["schemas"]["FacetValue"][];
+            /**
+             * Service
+             * @default []
+             */
+            service: components["schemas"]["FacetValue"][];
+            /**
+             * Version
+             * @default []
+             */
+            version: components["schemas"]["FacetValue"][];
+            /**
+             * Environment
+             * @default []
+             */
+            environment: components["schemas"]["FacetValue"][];
+            /**
+             * Agent
+             * @default []
+             */
+            agent: components["schemas"]["FacetValue"][];
+            /**
+             * Model
+             * @default []
+             */
+            model: components["schemas"]["FacetValue"][];
+            /**
+             * User
+             * @default []
+             */
+            user: components["schemas"]["FacetValue"][];
+            /**
+             * Errortype
+             * @default []
+             */
+            errorType: components["schemas"]["FacetValue"][];
+            /**
+             * Tag
+             * @default []
+             */
+            tag: components["schemas"]["FacetValue"][];
+            /**
+             * Metadatakey
+             * @description The keys of the runs' metadata.
+             * @default []
+             */
+            metadataKey: components["schemas"]["FacetValue"][];
+        };
+        /**
          * RunFailureSchema
          * @description The record in which the failure of a run began.
          * @example {
@@ -2426,6 +2754,76 @@ export interface components {
             depth: number;
         };
         /**
+         * RunFigures
+         * @description The runs of a period, and their model calls. Runs that continue each other count once.
+         */
+        RunFigures: {
+            /**
+             * Calls
+             * @description The number of model calls.
+             * @default 0
+             */
+            calls: number;
+            /**
+             * Inputtokens
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs in US dollars.
+             * @default 0
+             */
+            costUsd: number;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls whose cost is unknown.
+             * @default 0
+             */
+            unpricedCalls: number;
+            /**
+             * Day
+             * @description The day in UTC on which the runs started; null for several days.
+             */
+            day: string | null;
+            /**
+             * Runs
+             * @default 0
+             */
+            runs: number;
+            /**
+             * Failed
+             * @default 0
+             */
+            failed: number;
+            /**
+             * Abandoned
+             * @default 0
+             */
+            abandoned: number;
+            /**
+             * Running
+             * @description The number of runs that are open, but not abandoned.
+             * @default 0
+             */
+            running: number;
+            /**
+             * P95Ms
+             * @description The 95th percentile of the durations of ended runs in milliseconds, accurate to 1 %.
+             */
+            p95Ms: number | null;
+            /**
+             * Failurerate
+             * @description Failed and abandoned runs, divided by all that are not running; null without any.
+             */
+            readonly failureRate: number | null;
+        };
+        /**
          * RunFoundSchema
          * @description Why a search lists a run.
          */
@@ -2446,6 +2844,7 @@ export interface components {
          * RunHistogramSchema
          * @description The number of matching runs, in total and by time of start.
          * @example {
+         *       "abandoned": 0,
          *       "bins": [
          *         {
          *           "failed": 1,
@@ -2453,8 +2852,12 @@ export interface components {
          *           "start": "2026-11-21T22:00:00Z"
          *         }
          *       ],
+         *       "costUsd": 0.071,
          *       "count": 12,
-         *       "intervalSeconds": 3600
+         *       "failed": 1,
+         *       "intervalSeconds": 3600,
+         *       "p95Ms": 16000,
+         *       "unpricedCalls": 0
          *     }
          */
         RunHistogramSchema: {
@@ -2473,6 +2876,31 @@ export interface components {
              * @description The intervals with runs, earliest first.
              */
             bins: components["schemas"]["RunBinSchema"][];
+            /**
+             * Failed
+             * @description How many of the runs failed.
+             */
+            failed: number;
+            /**
+             * Abandoned
+             * @description How many of the runs are abandoned.
+             */
+            abandoned: number;
+            /**
+             * Costusd
+             * @description The sum of their known costs in US dollars.
+             */
+            costUsd: number;
+            /**
+             * Unpricedcalls
+             * @description The number of their model calls whose cost is unknown.
+             */
+            unpricedCalls: number;
+            /**
+             * P95Ms
+             * @description The 95th percentile of the durations of ended runs in milliseconds; null without any.
+             */
+            p95Ms: number | null;
             /**
              * Countedbackto
              * @description If not all runs were examined, the start of the earliest examined run.
@@ -3703,6 +4131,53 @@ export interface components {
              *     record of a span above it.
              */
             record: components["schemas"]["SpanRecord"] | null;
+        };
+        /**
+         * SpendList
+         * @description Spend, the most expensive first.
+         */
+        SpendList: {
+            /** Items */
+            items: components["schemas"]["SpendOf"][];
+        };
+        /**
+         * SpendOf
+         * @description What the model calls with one model, agent, service or user, or of one day, used and cost.
+         */
+        SpendOf: {
+            /**
+             * Calls
+             * @description The number of model calls.
+             * @default 0
+             */
+            calls: number;
+            /**
+             * Inputtokens
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs in US dollars.
+             * @default 0
+             */
+            costUsd: number;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls whose cost is unknown.
+             * @default 0
+             */
+            unpricedCalls: number;
+            /**
+             * Name
+             * @description The model, the agent, the service, the user, or the day in UTC; null if unknown.
+             */
+            name: string | null;
         };
         /**
          * TextPart
@@ -7352,6 +7827,12 @@ export interface operations {
                 serviceVersion?: string | null;
                 /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
+                /** @description The tool, model or agent where the run failed, or that an abandoned run was waiting for. */
+                origin?: string | null;
+                /** @description The type of the error there. */
+                errorType?: string | null;
+                /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
+                model?: string | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
@@ -7527,6 +8008,12 @@ export interface operations {
                 serviceVersion?: string | null;
                 /** @description Where the run took place, as `deployment.environment.name`. */
                 environment?: string | null;
+                /** @description The tool, model or agent where the run failed, or that an abandoned run was waiting for. */
+                origin?: string | null;
+                /** @description The type of the error there. */
+                errorType?: string | null;
+                /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
+                model?: string | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
@@ -7551,6 +8038,106 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunHistogramSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_run_facets: {
+        parameters: {
+            query?: {
+                /** @description The status shown. */
+                status?: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned") | null;
+                /** @description An agent that took part. */
+                agent?: string | null;
+                /** @description A tool that was called. */
+                tool?: string | null;
+                /** @description The conversation of the run, as `sessionId`. */
+                session?: string | null;
+                /** @description The subject of the run. */
+                subject?: string | null;
+                /** @description A tag of the run. */
+                tag?: string | null;
+                /** @description The service's name, as `service.name`. */
+                service?: string | null;
+                /** @description The service's version, as `service.version`. */
+                serviceVersion?: string | null;
+                /** @description Where the run took place, as `deployment.environment.name`. */
+                environment?: string | null;
+                /** @description The tool, model or agent where the run failed, or that an abandoned run was waiting for. */
+                origin?: string | null;
+                /** @description The type of the error there. */
+                errorType?: string | null;
+                /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
+                model?: string | null;
+                /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
+                q?: string | null;
+                /** @description Whether to also list traces without an agent, model or tool call. */
+                otherTraces?: boolean;
+                /** @description `all` makes each run an item. By default, the runs of one piece of work are one item. */
+                parts?: "all" | null;
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
+                from?: string | null;
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFacets"];
                 };
             };
             /** @description Bad Request */
@@ -8000,6 +8587,76 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_records: {
+        parameters: {
+            query: {
+                /** @description An id of a run or record, a trace id, `TRACE:SPAN`, a handle such as `r0123456789`, or the id that a model provider gave a tool call. */
+                id: string;
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordMatches"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9273,6 +9930,164 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_overview: {
+        parameters: {
+            query?: {
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
+                from?: string | null;
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
+                to?: string | null;
+                /** @description The service's name. */
+                service?: string | null;
+                /** @description The environment. */
+                environment?: string | null;
+                /** @description Runs in which the agent took part, and its own model calls. */
+                agent?: string | null;
+                /** @description Runs that used the model, and calls of it. */
+                model?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_spend: {
+        parameters: {
+            query?: {
+                /** @description How spend is divided. By `user`, the period has at most 30 days. */
+                by?: "model" | "agent" | "service" | "user" | "day";
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
+                from?: string | null;
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
+                to?: string | null;
+                /** @description The service's name. */
+                service?: string | null;
+                /** @description The environment. */
+                environment?: string | null;
+                /** @description Runs in which the agent took part, and its own model calls. */
+                agent?: string | null;
+                /** @description Runs that used the model, and calls of it. */
+                model?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SpendList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
