@@ -68,6 +68,7 @@ def _example() -> dict[str, Any]:
         ),
         "change": "changed",
         "differs": ["outcome", "result", "attempts"],
+        "inherits": False,
         "changedBelow": 0,
         "children": [],
     }
@@ -78,6 +79,7 @@ def _example() -> dict[str, Any]:
         "right": side(other, "Weekly health review"),
         "change": "same",
         "differs": [],
+        "inherits": False,
         "changedBelow": 1,
         "children": [call],
     }
@@ -85,6 +87,12 @@ def _example() -> dict[str, Any]:
     return {
         "left": run(PLAN_ID),
         "right": run(other),
+        "summary": {
+            "first": {key: call[key] for key in ("kind", "name", "left", "right")},
+            "models": [{"left": "gpt-5-mini", "right": "gpt-5", "calls": 2}],
+            "costFactor": 2.5,
+            "inherited": 0,
+        },
         "counts": counts,
         "messagesCompared": True,
         "root": root,

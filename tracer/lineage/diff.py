@@ -405,7 +405,11 @@ class ComparedRecord(TypedDict):
         Meta(description="The number of attempts of a tool call; null for other records."),
     ]
     totals: Annotated[
-        TreeTotals, Meta(description="The totals of the record and all records below it.")
+        TreeTotals,
+        Meta(
+            description="The totals of the record and all records below it; of a model call its "
+            "own, without the agents that its tool calls opened."
+        ),
     ]
 
 
@@ -427,10 +431,53 @@ class RecordPair(TypedDict):
             "quarter and by at least 0.1 s."
         ),
     ]
+    inherits: Annotated[
+        bool,
+        Meta(
+            description="Whether the records differ only in their outcome, result or duration, and "
+            "a record below differs, too."
+        ),
+    ]
     changedBelow: Annotated[
         int, Meta(description="The number of pairs below this pair whose `change` is not `same`.")
     ]
     children: list[RecordPair]
+
+
+class Divergence(TypedDict):
+    """The pair of records at which two runs diverge."""
+
+    kind: RecordKind
+    name: str | None
+    left: ComparedRecord | None
+    right: ComparedRecord | None
+
+
+class ModelChange(TypedDict):
+    """A model of the left run, and the model that matching model calls of the right run have."""
+
+    left: str | None
+    right: str | None
+    calls: int
+
+
+class DiffSummary(TypedDict):
+    """The most important differences of two runs."""
+
+    first: Annotated[
+        Divergence | None,
+        Meta(
+            description="The first pair whose outcome differs and is not inherited. If there is "
+            "none: the first that was added, removed, or has another name, input or result. Null "
+            "if the runs do the same."
+        ),
+    ]
+    models: Annotated[list[ModelChange], Meta(description="Changed models, in order.")]
+    costFactor: Annotated[
+        float | None,
+        Meta(description="The cost of the right run divided by that of the left; null if unknown."),
+    ]
+    inherited: Annotated[int, Meta(description="The number of pairs that inherit.")]
 
 
 class Comparison(TypedDict):
@@ -438,6 +485,7 @@ class Comparison(TypedDict):
 
     left: ComparedRun
     right: ComparedRun
+    summary: DiffSummary
     counts: ChangeCounts
     root: RecordPair
 
@@ -494,6 +542,7 @@ def diff_trees(
     return {
         "left": _run(left),
         "right": _run(right),
+        "summary": _summary(root, left.cumulative, right.cumulative),
         "counts": {
             "added": counts[Change.ADDED],
             "removed": counts[Change.REMOVED],
@@ -648,6 +697,7 @@ def _entry(pair: Pair, digests: tuple[Messages, Messages]) -> RecordPair:
         "right": None if right is None else _side(right),
         "change": change,
         "differs": differences,
+        "inherits": False,
         "changedBelow": 0,
         "children": [],
     }
@@ -667,7 +717,7 @@ def _side(node: Node) -> ComparedRecord:
         "startedAt": node.started_at,
         "durationMs": node.duration_ms,
         "attempt": _attempt(node),
-        "totals": node.cumulative,
+        "totals": node.own if isinstance(node, ThinkActNode) else node.cumulative,
     }
 
 
@@ -715,6 +765,55 @@ def _count_changes(entries: Sequence[RecordPair]) -> None:
             child["changedBelow"] + (child["change"] is not Change.SAME)
             for child in entry["children"]
         )
+        differs = {*entry["differs"]}
+        entry["inherits"] = bool(differs and entry["changedBelow"] and differs <= _INHERITED)
+
+
+_INHERITED = {Difference.OUTCOME, Difference.RESULT, Difference.DURATION}
+_WORK = {Difference.NAME, Difference.ARGUMENTS, Difference.MESSAGES, Difference.RESULT}
+
+
+def _summary(root: RecordPair, left: TreeTotals, right: TreeTotals) -> DiffSummary:
+    in_order = _in_order(root)
+    own = [entry for entry in in_order if not entry["inherits"]]
+    first = next((entry for entry in own if Difference.OUTCOME in entry["differs"]), None) or next(
+        (entry for entry in own if _is_divergence(entry)), None
+    )
+    models = Counter(
+        (entry["left"]["model"], entry["right"]["model"])
+        for entry in in_order
+        if entry["left"] and entry["right"] and Difference.MODEL in entry["differs"]
+    )
+    is_known = left.cost_usd and right.cost_usd and not left.unpriced_calls + right.unpriced_calls
+    return {
+        "first": first and _divergence(first),
+        "models": [{"left": a, "right": b, "calls": calls} for (a, b), calls in models.items()],
+        "costFactor": (right.cost_usd or 0) / (left.cost_usd or 1) if is_known else None,
+        "inherited": len(in_order) - len(own),
+    }
+
+
+def _divergence(entry: RecordPair) -> Divergence:
+    return {
+        "kind": entry["kind"],
+        "name": entry["name"],
+        "left": entry["left"],
+        "right": entry["right"],
+    }
+
+
+def _is_divergence(entry: RecordPair) -> bool:
+    is_alone = entry["left"] is None or entry["right"] is None
+    return is_alone or not _WORK.isdisjoint(entry["differs"])
+
+
+def _in_order(root: RecordPair) -> list[RecordPair]:
+    """Return a pair and all pairs below it, in the order in which the tree shows them."""
+    found, stack = [], [root]
+    while stack:
+        found.append(stack.pop())
+        stack += reversed(found[-1]["children"])
+    return found
 
 
 def _run(root: PlanNode) -> ComparedRun:

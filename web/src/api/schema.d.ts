@@ -6592,6 +6592,7 @@ export interface components {
             messagesCompared: boolean;
             right: components["schemas"]["ComparedRun"];
             root: components["schemas"]["RecordPair"];
+            summary: components["schemas"]["DiffSummary"];
         };
         /**
          * ChangeCounts
@@ -6630,6 +6631,8 @@ export interface components {
             children: components["schemas"]["RecordPair"][];
             /** @description The aspects that differ. Durations differ if one is longer by at least a quarter and by at least 0.1 s. */
             differs: components["schemas"]["Difference"][];
+            /** @description Whether the records differ only in their outcome, result or duration, and a record below differs, too. */
+            inherits: boolean;
             /** @enum {string} */
             kind: "plan" | "step" | "thinkAct" | "toolCall";
             left: components["schemas"]["ComparedRecord"] | null;
@@ -6672,8 +6675,42 @@ export interface components {
             startedAt: string | null;
             /** @enum {string} */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The totals of the record and all records below it. */
+            /** @description The totals of the record and all records below it; of a model call its own, without the agents that its tool calls opened. */
             totals: components["schemas"]["TreeTotals"];
+        };
+        /**
+         * DiffSummary
+         * @description The most important differences of two runs.
+         */
+        DiffSummary: {
+            /** @description The cost of the right run divided by that of the left; null if unknown. */
+            costFactor: number | null;
+            /** @description The first pair whose outcome differs and is not inherited. If there is none: the first that was added, removed, or has another name, input or result. Null if the runs do the same. */
+            first: components["schemas"]["Divergence"] | null;
+            /** @description The number of pairs that inherit. */
+            inherited: number;
+            /** @description Changed models, in order. */
+            models: components["schemas"]["ModelChange"][];
+        };
+        /**
+         * Divergence
+         * @description The pair of records at which two runs diverge.
+         */
+        Divergence: {
+            /** @enum {string} */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            left: components["schemas"]["ComparedRecord"] | null;
+            name: string | null;
+            right: components["schemas"]["ComparedRecord"] | null;
+        };
+        /**
+         * ModelChange
+         * @description A model of the left run, and the model that matching model calls of the right run have.
+         */
+        ModelChange: {
+            calls: number;
+            left: string | null;
+            right: string | null;
         };
         /**
          * Why
@@ -9638,6 +9675,58 @@ export interface operations {
                      *           "failures": 0
                      *         }
                      *       },
+                     *       "summary": {
+                     *         "first": {
+                     *           "kind": "toolCall",
+                     *           "name": "measure",
+                     *           "left": {
+                     *             "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *             "name": "measure",
+                     *             "calls": [],
+                     *             "status": "succeeded",
+                     *             "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *             "durationMs": 1000,
+                     *             "attempt": 1,
+                     *             "totals": {
+                     *               "inputTokens": 120,
+                     *               "outputTokens": 40,
+                     *               "costUsd": 0.0004,
+                     *               "unpricedCalls": 0,
+                     *               "toolCalls": 1,
+                     *               "failures": 0
+                     *             }
+                     *           },
+                     *           "right": {
+                     *             "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2c",
+                     *             "name": "measure",
+                     *             "calls": [],
+                     *             "status": "failed",
+                     *             "reason": "tool_error",
+                     *             "errorType": "ValueError",
+                     *             "errorMessage": "no such patient",
+                     *             "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *             "durationMs": 1000,
+                     *             "attempt": 3,
+                     *             "totals": {
+                     *               "inputTokens": 120,
+                     *               "outputTokens": 40,
+                     *               "costUsd": 0.0004,
+                     *               "unpricedCalls": 0,
+                     *               "toolCalls": 1,
+                     *               "failures": 0
+                     *             }
+                     *           }
+                     *         },
+                     *         "models": [
+                     *           {
+                     *             "left": "gpt-5-mini",
+                     *             "right": "gpt-5",
+                     *             "calls": 2
+                     *           }
+                     *         ],
+                     *         "costFactor": 2.5,
+                     *         "inherited": 0
+                     *       },
                      *       "counts": {
                      *         "added": 0,
                      *         "removed": 0,
@@ -9682,6 +9771,7 @@ export interface operations {
                      *         },
                      *         "change": "same",
                      *         "differs": [],
+                     *         "inherits": false,
                      *         "changedBelow": 1,
                      *         "children": [
                      *           {
@@ -9730,6 +9820,7 @@ export interface operations {
                      *               "result",
                      *               "attempts"
                      *             ],
+                     *             "inherits": false,
                      *             "changedBelow": 0,
                      *             "children": []
                      *           }

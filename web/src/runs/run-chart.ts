@@ -8,11 +8,13 @@ export interface Bin {
   failed: number
 }
 
+type Counted = Pick<RunHistogram, 'bins' | 'intervalSeconds'>
+
 /**
  * @param from The start of the range, in milliseconds; null for the first run.
  * @param to The end of the range; null for the last run.
  */
-export function binsOf(histogram: RunHistogram, from: number | null, to: number | null): Bin[] {
+export function binsOf(histogram: Counted, from: number | null, to: number | null): Bin[] {
   const starts = histogram.bins.map((bin) => Date.parse(bin.start))
   if (starts.length === 0) return []
   const length = histogram.intervalSeconds * 1_000
