@@ -1,7 +1,7 @@
 """Databases on Citus for the tests: copying a template is not possible there.
 
 A database needs the extension on every node, and its tables spread: seconds. So each process keeps
-those that it made, and empties them between one test and the next.
+those that it made, and empties them after each test, unless the test changed the schema.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ SHARDS = 4
 """How many there are in a database of a test: each has tables of its own, which take time."""
 
 _free: dict[str, list[str]] = {}
+_schemas: dict[str, object] = {}
+"""What `_schema` returned after a database was made. A test that changes it has used it up."""
 _numbers = count(1)
 
 
@@ -42,7 +44,8 @@ def workers_of(server_url: str) -> list[Node]:
         return [(host, port) for host, port in found.fetchall()]
 
 
-def _tests_run_on_citus() -> bool:
+def tests_run_on_citus() -> bool:
+    """Return whether the tests' server is the coordinator of a cluster."""
     url = os.environ.get("TRACER_TEST_DATABASE_URL")
     return url is not None and bool(
         workers_of(url.replace("postgresql+psycopg://", "postgresql://"))
@@ -50,12 +53,12 @@ def _tests_run_on_citus() -> bool:
 
 
 on_one_postgres = pytest.mark.skipif(
-    _tests_run_on_citus(), reason="looks at plans or statements that Citus makes others of"
+    tests_run_on_citus(), reason="looks at plans or statements that Citus makes others of"
 )
 """Marks tests of how one Postgres does it; what comes of it other tests ask of both."""
 
 without_analysts = pytest.mark.skipif(
-    _tests_run_on_citus(), reason="on Citus nobody can be an analyst (decision 24)"
+    tests_run_on_citus(), reason="on Citus nobody can be an analyst (decision 24)"
 )
 """Marks tests of analysts and their wall."""
 
@@ -68,8 +71,11 @@ def spread_database(server_url: str) -> Iterator[str]:
     try:
         yield url
     finally:
-        _empty(url)
-        free.append(url)
+        if _schema(url) == _schemas[url]:
+            _empty(url)
+            free.append(url)
+        else:
+            drop_cluster_database(server_url, urlsplit(url).path[1:])
 
 
 def _made(server_url: str) -> str:
@@ -79,6 +85,7 @@ def _made(server_url: str) -> str:
     url = new_cluster_database(server_url, name)
     atexit.register(drop_cluster_database, server_url, name)
     upgrade(url)
+    _schemas[url] = _schema(url)
     return url
 
 
@@ -140,6 +147,27 @@ def _empty(url: str) -> None:
         for (schema,) in connection.execute(_OWN_SCHEMAS).fetchall():
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
 
+
+def _schema(url: str) -> object:
+    with psycopg.connect(url) as connection:
+        return connection.execute(_SCHEMA).fetchone()
+
+
+_SCHEMA = """
+SELECT md5(string_agg(line, chr(10) ORDER BY line)) FROM (
+    SELECT concat_ws(' ', oid::regclass, relkind, relowner, relacl, relrowsecurity)
+    FROM pg_class WHERE relnamespace IN ('public'::regnamespace, to_regnamespace('trace'))
+    UNION ALL SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
+    FROM information_schema.columns WHERE table_schema IN ('public', 'trace')
+    UNION ALL SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid))
+    FROM pg_constraint
+    UNION ALL SELECT concat_ws(' ', tgrelid::regclass, tgname, tgenabled) FROM pg_trigger
+    WHERE NOT tgisinternal
+    UNION ALL SELECT concat_ws(' ', polrelid::regclass, polname, polqual) FROM pg_policy
+    UNION ALL SELECT concat_ws(' ', setrole, setconfig) FROM pg_db_role_setting
+    WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+    UNION ALL SELECT version_num FROM alembic_version
+) AS state (line)"""
 
 _OWN_SCHEMAS = """
 SELECT nspname FROM pg_namespace

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tests.analysts.query_page import PAGE, answered_page, queries
-from tests.citus_databases import without_analysts
 
 
-@without_analysts
 async def test_every_query_on_the_page_returns_the_documented_result(database_url: str) -> None:
     page = await answered_page(database_url)
 

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
@@ -50,8 +51,8 @@ def soon(log: pytest.LogCaptureFixture, words: str) -> str:
 def set_revoked(database_url: str, name: str, *, is_revoked: bool) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "UPDATE api_key SET revoked_at = CASE WHEN %s THEN now() END WHERE name = %s",
-            [is_revoked, name],
+            "UPDATE api_key SET revoked_at = %s WHERE name = %s",
+            [datetime.now(UTC) if is_revoked else None, name],
         )
 
 

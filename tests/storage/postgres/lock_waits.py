@@ -27,9 +27,14 @@ FROM citus_lock_waits JOIN citus_stat_activity ON global_pid = waiting_gpid
 WHERE datname = current_database()"""
 
 
+def waiting_query(url: str) -> str:
+    """Return the SQL for the processes that wait for a lock in a database."""
+    return _WAITING_ON_CITUS if workers_of(url) else _WAITING
+
+
 async def waiting(url: str) -> list[int]:
     """Return the processes that wait for a lock in a database."""
-    return await _found(url, _WAITING_ON_CITUS if workers_of(url) else _WAITING)
+    return await _found(url, waiting_query(url))
 
 
 async def until_waiting(url: str, sessions: int) -> None:

@@ -18,6 +18,7 @@ from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, make_span, spans_from, tool
 from tests.otel.sent import traces_of
+from tests.storage.postgres.lock_waits import waiting_query
 from tracer.otel.dialects import genai
 from tracer.otel.projection import PROJECTION_VERSION, fields_of, project_run
 from tracer.records.merge import RULES
@@ -95,11 +96,7 @@ class Server:
         running = self._threads.submit(work)
         self._started.append(running)
         while not running.done():
-            [(waiting,)] = self.observer.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND wait_event_type = 'Lock'"
-            ).fetchall()
-            if waiting:
+            if self.observer.execute(waiting_query(self.url)).fetchone():
                 break
 
     def interleave(self, prepare: Callable[[], None], work: Callable[[], None]) -> Iterator[None]:

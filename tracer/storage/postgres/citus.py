@@ -37,7 +37,7 @@ _RUNS = "root_plan_id"
 _BY_THEMSELVES = {"session_state": "session_id"}
 """Tables that do not belong to runs, and their distribution columns."""
 
-_HERE = {"lease_check", "recorder_lease", "run_day", "tool_hour"}
+LOCAL_TABLES = {"lease_check", "recorder_lease", "run_day", "tool_hour"}
 """Tables that are not distributed: they exist on the coordinator only.
 
 They are small. The statement that renews leases cannot run on shards, and a roll-up counts the runs
@@ -121,11 +121,15 @@ def spread(connection: Connection) -> bool:
     missing = [
         table.name
         for table in METADATA.sorted_tables
-        if table.name not in distributed_tables | _HERE
+        if table.name not in distributed_tables | LOCAL_TABLES
     ]
     if not missing:
         return False
     _check(connection)
+    # Citus creates new roles on all nodes, but not one that was there before the workers. Where the
+    # role exists, this fails on the worker and changes nothing.
+    create = f"CREATE ROLE {PROGRAM_ROLE} NOLOGIN NOINHERIT"
+    connection.execute(text(f"SELECT run_command_on_workers('{create}')"))
     for table in connection.scalars(text(_ANALYSTS_POLICIES), {"policy": ANALYSTS_POLICY}).all():
         connection.execute(text(f"DROP POLICY {ANALYSTS_POLICY} ON {table}"))
     # Views would have to exist on the workers before their tables do.

@@ -119,13 +119,22 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
 
-_FIND = f"""
+_FOUND = """
 SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at, run.unread_spans,
-    run.whole_status IS NOT NULL, run.recorder_id::text
+    run.whole_status IS NOT NULL, run.recorder_id::text"""
+
+_FIND = f"""{_FOUND}
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
 WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
 ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_FIND_ROOT = f"""{_FOUND}
+FROM run LEFT JOIN plan_execution_record AS plan ON plan.project_id = run.project_id
+    AND plan.root_plan_id = run.root_plan_id AND plan.plan_id = %(plan)s AND plan.{NOT_DELETED}
+WHERE run.root_plan_id = %(plan)s AND run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}
+    AND plan.status IS DISTINCT FROM 'unknown'"""
+"""Find a root plan on the shard of its run. The plan is null if no projector has read its spans."""
 
 _PARTS = f"""
 SELECT part.root_plan_id::text, coalesce(part.started_at, part.recorded_at),
@@ -145,11 +154,6 @@ _COUNT_PARTS = " UNION ALL ".join(
     for kind in RECORDS
 )
 """Count the records of the runs `runs`: up to a row for each run and kind."""
-
-_FIND_RUN = f"""
-SELECT revision, recorded_at FROM run
-WHERE root_plan_id = %(plan)s AND project_id = %(project_id)s AND {RUN_NOT_DELETED}"""
-"""Find a run whose root plan has no record yet: no projector has read its spans."""
 
 _PLANS_BELOW = """
 WITH RECURSIVE below AS (
@@ -243,13 +247,15 @@ def read_tree(
         RecordNotFound: The plan does not exist.
     """
     parameters: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
-    row = connection.execute(_FIND, parameters, prepare=True).fetchone()
+    row = connection.execute(_FIND_ROOT, parameters, prepare=True).fetchone()
     if row is None:
-        run = connection.execute(_FIND_RUN, parameters).fetchone()
-        if run is None:
-            raise RecordNotFound("plan", plan_id)
-        return TreeRows([unknown_plan(plan_id)], revision=Revision(plan_id, *run))
+        row = connection.execute(_FIND, parameters, prepare=True).fetchone()
+    if row is None:
+        raise RecordNotFound("plan", plan_id)
     run_id, opener_id, number, recorded_at, unread, has_parts, recorder_id = row
+    if run_id is None:
+        revision = Revision(plan_id, number, recorded_at)
+        return TreeRows([unknown_plan(plan_id)], revision=revision)
     parameters |= {"run": run_id, "opener": opener_id}
     parts: dict[str, LaterPart] = {}
     if run_id != plan_id:
