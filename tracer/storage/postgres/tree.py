@@ -131,7 +131,7 @@ ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
 
 _FIND_ROOT = f"""{_FOUND}
 FROM run LEFT JOIN plan_execution_record AS plan ON plan.project_id = run.project_id
-    AND plan.root_plan_id = run.root_plan_id AND plan.plan_id = %(plan)s AND plan.{NOT_DELETED}
+    AND plan.root_plan_id = run.root_plan_id AND plan.plan_id = %(plan)s
 WHERE run.root_plan_id = %(plan)s AND run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}
     AND plan.status IS DISTINCT FROM 'unknown'"""
 """Find a root plan on the shard of its run. The plan is null if no projector has read its spans."""
