@@ -169,13 +169,16 @@ LIMIT $3"""
 """Find at most $3 runs with an open sub-plan below an ended root plan whose mark is outdated. A run
 counts as left if nothing was written for $2 at the time $1, or if a recorder of it is dead."""
 
-MARK_LEFT = f"""
-UPDATE run SET left_open_at = CASE WHEN run.left_open_at IS NULL
-    THEN coalesce((SELECT min(part.abandoned_at) {_DEAD_PART}), run.open_at + $2::interval) END,
-    revision = run.revision + 1, changed_at = statement_timestamp()
-WHERE project_id = $3 AND root_plan_id = $4 AND open_at IS NOT NULL AND deleted_at IS NULL
-    AND (left_open_at IS NOT NULL) <> {_IS_LEFT}
-RETURNING root_plan_id"""
+READ_LEFT = f"""
+SELECT CASE WHEN left_open_at IS NULL
+    THEN coalesce((SELECT min(part.abandoned_at) {_DEAD_PART}), open_at + $2::interval) END
+FROM run WHERE project_id = $3 AND root_plan_id = $4 AND open_at IS NOT NULL
+    AND deleted_at IS NULL AND (left_open_at IS NOT NULL) <> {_IS_LEFT}"""
+"""Return the new mark of a run whose mark is outdated. Citus computes none in an UPDATE."""
+
+MARK_LEFT = """
+UPDATE run SET left_open_at = $3, revision = revision + 1, changed_at = statement_timestamp()
+WHERE project_id = $1 AND root_plan_id = $2"""
 
 RAISE_OPEN = {
     kind: f"""
@@ -357,8 +360,10 @@ async def mark_left_runs(
             if not await _fetch_all(connection, LOCK_RUN, [project_id, run_id]):
                 continue
             values = [now, terms.span_idle, project_id, run_id]
-            if not await _fetch_all(connection, MARK_LEFT, values):
+            found = await _fetch_all(connection, READ_LEFT, values)
+            if not found:
                 continue
+            await _execute(connection, MARK_LEFT, [project_id, run_id, *found[0]])
             await _execute(connection, SETTLE_OPEN, [project_id, None, [run_id]])
             for statement in RAISE_OPEN.values():
                 await _execute(connection, statement, [project_id, run_id])
