@@ -38,6 +38,7 @@ from api.routes import (
     projects,
     questions,
     runs,
+    sessions,
     spans,
     stats,
     tool_calls,
@@ -71,6 +72,8 @@ ROUTERS = (
     projects.router,
     prices.router,
     projects.subject_router,
+    sessions.router,
+    sessions.turn_router,
     health.metrics_router,
 )
 """The routers of the API. Each route needs an authenticated caller, unless its path is public."""

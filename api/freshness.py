@@ -87,6 +87,7 @@ def freshness_of(request: Request) -> Freshness:
 
 KINDS: Mapping[str, Kind] = {
     "read_run": Kind.RUN,
+    "find_turn": Kind.RUN,
     "read_messages": Kind.RUN,
     "read_message_bytes": Kind.RUN,
     "read_span_records": Kind.RUN,

@@ -29,6 +29,7 @@ PARTS = {
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
     "parts": "listing pieces of work that consist of several runs",
+    "conversations": "listing and reading conversations among a million runs",
     "find": "searching the texts of all runs, and building their index",
     "mixed": "writing while the tree is read",
     "retention": "writing while older runs are pruned",

@@ -18,6 +18,7 @@ from tracer.lineage import PAYLOAD_FIELDS, Payloads, Revision, Row, TreeRows
 from tracer.records import Kind, Lease, Run
 from tracer.records.events import Event
 from tracer.records.pages import (
+    Conversation,
     Overview,
     OverviewFilter,
     Page,
@@ -30,6 +31,8 @@ from tracer.records.pages import (
     TimeRange,
     ToolHistory,
     ToolStatsPage,
+    TurnPlace,
+    TurnsPage,
 )
 from tracer.records.record_classes import (
     ActToolInfo,
@@ -169,6 +172,16 @@ class TraceWriter(Protocol):
                 continue.
         """
 
+    async def delete_session(self, session_id: str) -> Erasure:
+        """Delete all runs of a session, the runs that continue them, and the session's states.
+
+        Pending spans are projected first, as in `delete_subject`.
+
+        Raises:
+            StoreUnavailable: The store did not answer. Some runs may be deleted. Repeat the call to
+                continue.
+        """
+
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record a request to cancel a run and the open runs that continue it. Return the run.
 
@@ -254,6 +267,24 @@ class RunFilter:
     """Whether each run is an item. Otherwise a run that continues another one is no item of its
     own, and the item of the first run describes the whole piece of work. The agent, the tool, the
     tag, the service and the text may then be those of any of its runs."""
+
+
+@dataclass(frozen=True)
+class ConversationFilter:
+    """The criteria of a list of conversations. A criterion of None matches every conversation."""
+
+    status: str | None = None
+    """A status that a turn has: one of `Status`, or `abandoned`."""
+    agent: str | None = None
+    """The agent of a turn."""
+    subject: str | None = None
+    """The subject of a run."""
+    q: str | None = None
+    """The words of a search that a turn contains; see `RunFilter.q`."""
+    since: datetime | None = None
+    """The last activity was at this time or later."""
+    until: datetime | None = None
+    """The last activity was before this time."""
 
 
 @dataclass(frozen=True)
@@ -416,6 +447,35 @@ class TraceReader(CancelRequestReader, Protocol):
 
         Raises:
             BadRequest: `q` has no words.
+            RecordNotFound: The run does not exist or was deleted.
+        """
+
+    async def list_conversations(
+        self, wanted: ConversationFilter, limit: int, cursor: str | None
+    ) -> Page[Conversation]:
+        """Return a page of conversations, latest activity first.
+
+        The following pages have the order of the first one. A conversation that changes meanwhile
+        is neither repeated nor left out. A list omits runs of which links are not derived yet.
+
+        Raises:
+            BadCursor: `cursor` does not come from a list of conversations.
+            BadRequest: `wanted.q` has no words.
+            SearchOff: There is no search index.
+        """
+
+    async def read_conversation(self, session_id: str, limit: int, cursor: str | None) -> TurnsPage:
+        """Return a conversation with a page of its turns, earliest first.
+
+        Raises:
+            BadCursor: `cursor` does not come from a page of turns.
+            RecordNotFound: No run of agents begins a piece of work in this session.
+        """
+
+    async def find_turn(self, root_plan_id: UUID) -> TurnPlace:
+        """Return the place of a run, or of the run that it continues, in its conversation.
+
+        Raises:
             RecordNotFound: The run does not exist or was deleted.
         """
 

@@ -5,5 +5,5 @@
 Public modules:
 
 - `chat`, `diff`, `events`, `health`, `keys`, `live`, `plans`
-- `prices`, `projects`, `questions`, `runs`, `spans`, `stats`, `tool_calls`
+- `prices`, `projects`, `questions`, `runs`, `sessions`, `spans`, `stats`, `tool_calls`
 """

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0114"
+revision = "0115"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -449,6 +449,34 @@ CREATE TABLE session_state (
     PRIMARY KEY (session_id, project_id)
 );
 CREATE INDEX session_state_by_session ON session_state (project_id, (session::name));
+
+CREATE TABLE conversation (
+    project_id integer NOT NULL,
+    session_key uuid NOT NULL,
+    session_id text NOT NULL,
+    question text,
+    answer text,
+    status text NOT NULL,
+    statuses text[] NOT NULL,
+    turns bigint NOT NULL,
+    open_turns bigint NOT NULL,
+    failed_turns bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost_usd numeric NOT NULL,
+    unpriced_calls bigint NOT NULL,
+    tool_calls bigint NOT NULL,
+    failed_calls bigint NOT NULL,
+    first_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    subjects text[] NOT NULL,
+    agents text[] NOT NULL,
+    moved_at timestamptz NOT NULL,
+    moves timestamptz[] NOT NULL,
+    PRIMARY KEY (session_key, project_id)
+);
+CREATE INDEX conversation_by_last_at ON conversation (project_id, last_at, session_key);
+CREATE INDEX conversation_by_moved_at ON conversation (project_id, moved_at);
 
 CREATE TABLE tool_hour (
     project_id integer NOT NULL,

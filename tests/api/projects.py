@@ -90,6 +90,7 @@ class Project:
                 "keyId": self.key_id,
                 "name": f"{self.canary}-measure",
                 "subject": self.canary,
+                "sessionId": f"{self.canary}-session",
                 "model": f"~{self.canary}",
             }[name]
         )
@@ -221,7 +222,9 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     """Return a project that has a run of events, one of spans, a lease and a key."""
     run = sample_run(finished=False)
     run.events = [EVENT.validate_json(_marked(event_json(each), canary)) for each in run.events]
-    run.events[0] = run.events[0].model_copy(update={"subject": canary})
+    run.events[0] = run.events[0].model_copy(
+        update={"subject": canary, "session_id": f"{canary}-session"}
+    )
     writer = postgres_writer(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
@@ -274,9 +277,9 @@ class Attack:
         return f"{self.operations} operations, {self.requests} requests, {len(self.leaks)} leaks"
 
 
-WITHOUT_RECORDS = {"renew_lease", "read_tool_history", "delete_subject"}
+WITHOUT_RECORDS = {"renew_lease", "read_tool_history", "delete_subject", "delete_session"}
 """What may succeed with the other's ids: a lease of one's own, the numbers of a tool's name, and
-none of a subject's runs."""
+none of the runs of a subject or session."""
 
 WRITING = ("record_events", "record_traces")
 """Last, since whoever names the other's ids makes records of their own by them."""

@@ -60,6 +60,8 @@ async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
     """
     tree = (await client.get(f"/api/plans/{run}/tree")).raise_for_status().json()
     given = _given(run, tree)
+    if (session := (await client.get(f"/api/runs/{run}")).json()["sessionId"]) is not None:
+        given["sessionId"] = session
     said = []
     document = _document()
     for path, item in document["paths"].items():

@@ -77,6 +77,9 @@ class CommandedStore(TraceWriter):
     async def delete_subject(self, subject: object) -> Erasure:
         raise NotImplementedError
 
+    async def delete_session(self, session_id: object) -> Erasure:
+        raise NotImplementedError
+
     async def write_spans(self, traces: object) -> WriteAnswer:
         raise NotImplementedError
 

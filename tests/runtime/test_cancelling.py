@@ -111,6 +111,9 @@ class CancellingStore:
     async def delete_subject(self, subject: Any) -> Any:
         raise NotImplementedError
 
+    async def delete_session(self, session_id: Any) -> Any:
+        raise NotImplementedError
+
     async def write_spans(self, traces: Any) -> Any:
         raise NotImplementedError
 

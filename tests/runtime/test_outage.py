@@ -26,6 +26,9 @@ class StoreThatIsDown:
     async def delete_subject(self, subject: Any) -> Any:
         raise StoreUnavailable
 
+    async def delete_session(self, session_id: Any) -> Any:
+        raise StoreUnavailable
+
     async def write_spans(self, traces: Any) -> Any:
         raise StoreUnavailable
 

@@ -48,6 +48,9 @@ class NotingWriter:
     async def delete_subject(self, subject: str) -> Erasure:
         return await self.inner.delete_subject(subject)
 
+    async def delete_session(self, session_id: str) -> Erasure:
+        return await self.inner.delete_session(session_id)
+
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         return await self.inner.request_cancel(root_plan_id)
 

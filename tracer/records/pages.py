@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tracer.errors import BadCursor
-from tracer.records.record_classes import Kind, Record, Run, Totals
+from tracer.records.record_classes import Int64, Kind, Record, Run, Totals
 from tracer.records.status import ABANDONED, Status
 
 Usd = Annotated[
@@ -504,6 +504,142 @@ def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:
 def _start(record: NotableRecord) -> tuple[bool, float, str]:
     at = record.started_at
     return at is None, 0.0 if at is None else at.timestamp(), str(record.record_id)
+
+
+# --- Conversations: the pieces of work of one session.
+
+
+class Conversation(Totals):
+    """The runs of one session as a conversation, of which each piece of work is a turn."""
+
+    session_id: str
+    """The session's id."""
+    question: str | None
+    """The beginning of the first turn's request; if it has none, of its title."""
+    answer: str | None
+    """The beginning of the last turn's answer; null if it has none."""
+    status: str
+    """The status of the last turn, as shown."""
+    statuses: list[str]
+    """The statuses that turns have, as shown, sorted."""
+    turns: Int64
+    """The number of turns."""
+    open_turns: Int64
+    """The number of turns that are in progress."""
+    failed_turns: Int64
+    """The number of turns that failed."""
+    first_at: datetime
+    """When the first turn started, or was recorded if it has no start."""
+    last_at: datetime
+    """When a run of the conversation last started or ended."""
+    subjects: list[str]
+    """The subjects of the runs, sorted."""
+    agents: list[str]
+    """The agents that run the root plans, sorted."""
+
+
+class UsedTool(_Part):
+    """A tool that a turn called."""
+
+    name: str | None
+    calls: int
+    failed: int
+    """The number of calls that failed."""
+
+
+class Turn(Totals):
+    """One turn of a conversation: a question, the work, and an answer."""
+
+    root_plan_id: UUID
+    """The first run of the turn's work."""
+    title: str | None
+    question: str | None
+    """The request; at most 8,000 characters."""
+    answer: str | None
+    """The answer; at most 8,000 characters."""
+    status: str
+    """The status of the turn's work, as shown."""
+    reason: str | None
+    """The kind of ending, such as `timed_out`."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    """When the last run of the turn ended; null while one is open."""
+    subject: str | None
+    parts: int
+    """The number of runs that the turn consists of."""
+    agents: list[str]
+    """The agents of the turn in the order of their plans."""
+    tools: list[UsedTool]
+    """The called tools, most calls first."""
+    failures: int
+    """The number of failures, handled ones included."""
+    handled_failures: int
+    """The number of failures that did not make the turn fail."""
+    failure: RunFailure | None
+    """The failure that made the turn fail."""
+    open_call: OpenCall | None
+    """The call that the turn waits for."""
+
+
+TURN_CHARACTERS = 8_000
+"""The maximum length of a question and of an answer of a turn."""
+
+
+@dataclass(frozen=True)
+class TurnsPage:
+    """Some turns of a conversation, earliest first."""
+
+    conversation: Conversation
+    turns: list[Turn]
+    next_cursor: str | None
+    """None on the last page."""
+
+
+@dataclass(frozen=True)
+class TurnPlace:
+    """The place of a run in its conversation."""
+
+    session_id: str | None
+    """None if the run has no session. It is then the only turn."""
+    turn: int
+    """The number of the turn that the run belongs to, from 1."""
+    turns: int
+    """The number of turns of the conversation."""
+    previous_id: UUID | None
+    """The run of the previous turn."""
+    next_id: UUID | None
+    """The run of the next turn."""
+
+
+@dataclass(frozen=True)
+class ConversationCursor:
+    """The position after the last item of a page of conversations, as of the first page."""
+
+    moment: datetime
+    """The last change of the order that the first page includes."""
+    last_at: datetime
+    """When the last item was active, as of that moment."""
+    key: UUID
+
+    def encode(self) -> str:
+        """Return the cursor as text that a URL can contain. Clients must not interpret it."""
+        return _encoded([self.moment.isoformat(), self.last_at.isoformat(), str(self.key)])
+
+    @classmethod
+    def decode(cls, text: str) -> ConversationCursor:
+        """Parse the result of `encode`.
+
+        Raises:
+            BadCursor: `text` is not a cursor.
+        """
+        try:
+            *times, key = _decoded(text)
+            moment, last_at = (datetime.fromisoformat(each) for each in times)
+            if any(at.tzinfo is None or not 1900 <= at.year < 9000 for at in (moment, last_at)):
+                raise ValueError(text)
+            return cls(moment, last_at, UUID(key))
+        except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+            raise BadCursor() from error
 
 
 # --- Statistics of tool calls: counts and durations, in total and over time.

@@ -17,6 +17,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx2
@@ -295,6 +296,14 @@ class HttpWriter:
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject."""
         response = await self._ask("DELETE", "api/subjects", params={"subject": storable(subject)})
+        return self._erasure(response)
+
+    async def delete_session(self, session_id: str) -> Erasure:
+        """Delete every run of a session."""
+        path = f"api/sessions/{quote(storable(session_id), safe='')}"
+        return self._erasure(await self._ask("DELETE", path))
+
+    def _erasure(self, response: httpx2.Response) -> Erasure:
         if (problem := _problem(response)) is not None and problem.code == "bad_request":
             raise BadRequest(problem.detail)
         try:

@@ -144,10 +144,14 @@ class RecordingInMemory:
         return WriteAnswer(sum(each.count for each in traces))
 
     async def delete_run(self, root_plan_id: UUID, *, all_parts: bool = True) -> None:
-        """Reject the request, as the next two methods do."""
+        """Reject the request, as the next three methods do."""
         raise BadRequest(_NEEDS_SERVER)
 
     async def delete_subject(self, subject: str) -> Erasure:
+        """Reject the request."""
+        raise BadRequest(_NEEDS_SERVER)
+
+    async def delete_session(self, session_id: str) -> Erasure:
         """Reject the request."""
         raise BadRequest(_NEEDS_SERVER)
 

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.citus_databases import without_analysts
 from tests.otel.made_traces import make_span, spans_from
+from tests.projecting import DatabaseProjection
 from tests.sample_runs import SampleRun, sample_run
 from tests.storage.postgres.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
@@ -61,10 +62,12 @@ async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
     for project_id in (1, other):
         writer = postgres_writer(ProjectPool(pool, project_id))
         runs.append(sample_run())
-        await writer.write(runs[-1].events)
+        start, *events = runs[-1].events
+        await writer.write([start.model_copy(update={"session_id": "s"}), *events])
         spans = spans_from(make_span(project_id, "a span"))
         await store_block(pool, spans, project_id=project_id)
         await make_pending(pool, root_plan_id(spans[0].trace_id), project_id=project_id)
+    await DatabaseProjection(pool.kwargs).link()
     role = f"analyst of {urlsplit(database_url).path[1:]}"  # all tests share the cluster's roles
     new = await add_analyst(pool, role, "other")
     yield Ward(role, database_url, new.url, runs[1], runs[0])

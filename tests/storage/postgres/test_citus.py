@@ -128,6 +128,7 @@ def test_run_tables_are_distributed_and_shared_ones_replicated(citus_url: str) -
         ),
         **dict.fromkeys(("project", "api_key", "sign_in", "analyst", "model_price"), shared),
         "session_state": ["distributed", "session_id", False],
+        "conversation": ["distributed", "session_key", False],
     }
 
 

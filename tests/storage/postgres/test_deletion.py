@@ -362,6 +362,8 @@ GIVEN = {
     "keep_runs": 100,
     "last": new_id(),
     "after": new_id(),
+    "session": "s",
+    "conversations": [new_id()],
 }
 
 
@@ -379,7 +381,10 @@ RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
         (deletion.LAST_KEPT, {"run_by_recorded_at"}),
         (deletion.FIND_YOUNGER_WORK, {"run_by_head", "run_pkey"}),
         (deletion.FIND_LATER_PARTS, {"run_by_head"}),
-        (deletion.FIND_RUNS_OF_SUBJECT, {"run_by_subject"}),
+        (deletion.find_some(deletion.OF_SUBJECT), {"run_by_subject"}),
+        (deletion.find_some(deletion.OF_SESSION), {"run_by_session_id"}),
+        (deletion.FIND_SESSIONS_OF_HEADS, {"run_pkey"}),
+        (deletion.DELETE_CONVERSATIONS, {"conversation_pkey"}),
         (deletion.FIND_TOMBSTONES, {"run_to_purge"}),
         (deletion.DELETE_OLD_TOMBSTONES, {"run_by_swept_at"}),
         (deletion.FIND_SESSIONS_IN_USE, {"run_by_session_id"}),

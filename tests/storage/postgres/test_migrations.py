@@ -225,6 +225,7 @@ RECORD_TABLES = {
 
 OWN_LOCALITIES = {
     "session_state": "session_id",
+    "conversation": "session_key",
     "lease_check": "is_only",
     "recorder_lease": "recorder_id",
     "run_day": "project_id",
@@ -249,6 +250,7 @@ def test_schema_meets_the_requirements_of_citus(catalog: Catalog) -> None:
         "removed_record",
         "run_link",
         "session_state",
+        "conversation",
         "lease_check",
         "recorder_lease",
         "recorder_run",
@@ -282,7 +284,7 @@ def test_foreign_keys_include_the_run_and_are_deferred(catalog: Catalog) -> None
 
 def test_every_table_with_a_project_has_row_level_security(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 19
+    assert len(of_projects) == 22
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

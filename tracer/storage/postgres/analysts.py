@@ -35,6 +35,7 @@ READABLE = (
     "pending_run",
     "recorder_lease",
     "recorder_run",
+    "conversation",
     "project",
     "analyst",
     "model_price",

@@ -34,7 +34,7 @@ MINIMUM_VERSION = 14
 _RUN = "run"
 _RUNS = "root_plan_id"
 
-_BY_THEMSELVES = {"session_state": "session_id"}
+_BY_THEMSELVES = {"session_state": "session_id", "conversation": "session_key"}
 """Tables that do not belong to runs, and their distribution columns."""
 
 LOCAL_TABLES = {"lease_check", "recorder_lease", "run_day", "tool_hour"}

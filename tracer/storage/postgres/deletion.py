@@ -15,6 +15,7 @@ from tracer.records import Kind
 from tracer.records.access import ProjectSettings
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import is_spread_by, runs_by_shard
+from tracer.storage.postgres.conversations import CONVERSATIONS_LOCK_KEY, key_of
 from tracer.storage.postgres.pool import PoolConnection, store_errors
 from tracer.storage.postgres.rollups import roll_up_runs
 from tracer.storage.postgres.run_tables import abandoned_at
@@ -44,6 +45,7 @@ _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
 ANY_RUN = "true"
 OF_RUN = "root_plan_id = %(run)s"
 OF_SUBJECT = is_text("subject", "subject")
+OF_SESSION = is_text("session_id", "session")
 
 _HEAD = "coalesce(head_id, root_plan_id)"
 
@@ -101,9 +103,17 @@ WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND NOT ({TOO_OLD})
     AND (root_plan_id = ANY(%(heads)s) OR head_id = ANY(%(heads)s))"""
 """Finds those pieces of work `heads` that have a run that is not too old."""
 
-FIND_RUNS_OF_SUBJECT = f"""
-SELECT root_plan_id, {_HEAD} FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {OF_SUBJECT}
-LIMIT %(most)s"""
+
+def find_some(which: str) -> str:
+    """Return the query for at most `most` runs, in any order, and the first runs of their work.
+
+    Args:
+        which: The condition that the runs meet.
+    """
+    return f"""
+    SELECT root_plan_id, {_HEAD} FROM run WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {which}
+    LIMIT %(most)s"""
+
 
 FIND_LATER_PARTS = f"""
 SELECT root_plan_id, subject IS NULL FROM run
@@ -143,13 +153,13 @@ SKIP_LOCKED = "SKIP LOCKED"
 def lock_runs(locking: str) -> str:
     """Return the statement that locks the runs that are not deleted, in the order of their ids.
 
-    It returns their ids and sessions.
+    It returns their ids, their sessions, and the first runs of their work.
 
     Args:
         locking: `WAIT` for other transactions that have locked a run, or `SKIP_LOCKED`.
     """
     return f"""
-    SELECT root_plan_id, session_id FROM run WHERE {_OF_RUNS} AND {RUN_NOT_DELETED}
+    SELECT root_plan_id, session_id, {_HEAD} FROM run WHERE {_OF_RUNS} AND {RUN_NOT_DELETED}
     ORDER BY root_plan_id FOR NO KEY UPDATE {locking}"""
 
 
@@ -232,6 +242,16 @@ contains those ids in `sessions` that are UUIDs, and so may be ids of runs.
 """
 
 DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
+
+LOCK_CONVERSATIONS = f"SELECT pg_advisory_xact_lock({CONVERSATIONS_LOCK_KEY % '%(project_id)s'})"
+"""Waits until no linker computes conversations from what was committed before."""
+
+DELETE_CONVERSATIONS = f"""
+DELETE FROM conversation WHERE {_OF_PROJECT} AND session_key = ANY(%(conversations)s)"""
+
+FIND_SESSIONS_OF_HEADS = f"""
+SELECT session_id FROM run
+WHERE {_OF_PROJECT} AND root_plan_id = ANY(%(heads)s) AND session_id IS NOT NULL"""
 
 # --- Act 2: the rows -----------------------------------------------------------------------------
 
@@ -333,12 +353,16 @@ COUNT_REMAINING = " UNION ALL ".join(
 )
 """Counts the remaining rows of the deleted runs `runs` in each table."""
 
-COUNT_REMAINING_OF_SUBJECT = f"""
-SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {OF_SUBJECT}
-UNION ALL
-SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
-"""Counts the remaining runs of a subject, and the remaining states of the conversations
-`sessions`."""
+
+def count_remaining(which: str) -> str:
+    """Return the query that counts what remains after the deletion of runs.
+
+    These are runs that meet the condition `which`, and the states of the sessions `sessions`.
+    """
+    return f"""
+    SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {which}
+    UNION ALL
+    SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
 
 
 # --- Deleting runs in Postgres: on request, or because they exceed the project's limits.
@@ -477,25 +501,46 @@ class PostgresDeletion:
         Raises:
             StoreUnavailable: The database does not answer. Calling this again continues.
         """
-        values = {"subject": subject, "most": RUNS_AT_ONCE}
-        sessions: set[str] = set()
+        return await self._erase_all(OF_SUBJECT, {"subject": subject}, settle)
+
+    async def erase_session(self, session_id: str, settle: Settle | None = None) -> Erasure:
+        """Delete every run of a session, the runs that continue them, and the session's states.
+
+        Args:
+            session_id: The session, as it is stored.
+            settle: As for `erase_subject`.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Calling this again continues.
+        """
+        return await self._erase_all(OF_SESSION, {"session": session_id}, settle)
+
+    async def _erase_all(
+        self, which: str, criterion: dict[str, Any], settle: Settle | None
+    ) -> Erasure:
+        is_subject = which is OF_SUBJECT
+        values = {**criterion, "most": RUNS_AT_ONCE}
+        sessions: set[str] = {*criterion.values()} if not is_subject else set()
         heads: set[UUID] = set()
         done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
-            tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
-            done += await self._erase_rows(tombstones)
-            while found := dict(await self._fetch_all(FIND_RUNS_OF_SUBJECT, values)):
+            if is_subject:
+                tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
+                done += await self._erase_rows(tombstones)
+            while found := dict(await self._fetch_all(find_some(which), values)):
                 heads.update(found.values())
                 parts = await self._later_parts(list(found))
-                done += await self._erase_parts([run_id for run_id, is_free in parts if is_free])
+                done += await self._erase_parts(
+                    [run_id for run_id, is_free in parts if is_free or not is_subject]
+                )
                 deleted = await self._soft_delete(
-                    list(found), OF_SUBJECT, values, with_shared_states=True
+                    list(found), which, values, with_shared_states=True
                 )
                 sessions.update(deleted.values())
                 done += await self._erase_rows(list(deleted))
             values |= {"sessions": list(sessions), "heads": list(heads)}
-            left = await self._column(COUNT_REMAINING_OF_SUBJECT, values)
-            of_others = await self._column(FIND_PARTS_OF_OTHERS, values)
+            left = await self._column(count_remaining(which), values)
+            of_others = await self._column(FIND_PARTS_OF_OTHERS, values) if is_subject else []
             await self._mark_erased()
             return done + Erasure(left=sum(left), parts_of_others=of_others)
 
@@ -635,6 +680,7 @@ class PostgresDeletion:
             The id of each deleted run, with the id of its conversation.
         """
         deleted: dict[UUID, str] = {}
+        heads: set[UUID] = set()
         log_sessions: set[UUID] = set()
         now = await self._now()  # Citus allows no clock in an update
         for group in await runs_by_shard(self._project.pool, runs):
@@ -642,7 +688,8 @@ class PostgresDeletion:
                 break
             parameters = self._values({"now": now, **(values or {}), "runs": group})
             async with in_project(self._project, seconds=None) as connection:
-                locked = dict(await _fetched(connection, lock_runs(locking), parameters))
+                rows = await _fetched(connection, lock_runs(locking), parameters)
+                locked = {run_id: session for run_id, session, _ in rows}
                 parameters["runs"] = list(locked)
                 if parameters["runs"]:
                     checked = await _column(connection, check_runs(which), parameters)
@@ -660,11 +707,28 @@ class PostgresDeletion:
                     connection, parameters, sessions, with_shared=with_shared_states
                 )
             deleted |= sessions
+            heads.update(head for run_id, _, head in rows if run_id in sessions)
+        if deleted and locking == WAIT:
+            await self._delete_conversations(set(deleted.values()), heads)
         if deleted:
             self._on_written(deleted.keys())
         if unnamed := log_sessions - await self._named_sessions(log_sessions):
             deleted |= await self._soft_delete(sorted(unnamed), locking=locking)
         return deleted
+
+    async def _delete_conversations(
+        self, sessions: Collection[str], heads: Collection[UUID]
+    ) -> None:
+        """Delete the figures of conversations of which runs were deleted.
+
+        They have texts of these runs. The linker, which visits deleted runs, computes those anew
+        that still have runs; those of pruned runs, too.
+        """
+        of_heads = await self._column(FIND_SESSIONS_OF_HEADS, {"heads": list(heads)})
+        values = self._values({"conversations": sorted(map(key_of, {*sessions, *of_heads}))})
+        async with in_project(self._project, seconds=None) as connection:
+            await connection.execute(LOCK_CONVERSATIONS, values)
+            await connection.execute(DELETE_CONVERSATIONS, values)
 
     async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
         """Return the sessions among `sessions` that some run still names.

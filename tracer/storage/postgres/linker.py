@@ -25,6 +25,7 @@ from tracer.lineage.links import (
 from tracer.records import ABANDONED
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres.citus import runs_per_transaction
+from tracer.storage.postgres.conversations import write_conversations
 from tracer.storage.postgres.pool import SyncConnection, postponing_errors
 from tracer.storage.postgres.projection_rows import ProjectorSession
 from tracer.storage.postgres.run_tables import shown_status
@@ -520,7 +521,7 @@ class _Visit:
     # --- Write -----------------------------------------------------------------------------------
 
     def write(self) -> tuple[int, list[UUID]]:
-        """Write the links in the caller's transaction.
+        """Write the links, and the conversations of the runs, in the caller's transaction.
 
         Returns:
             The number of runs that were written, and the runs that changed for their readers.
@@ -548,6 +549,8 @@ class _Visit:
             ]
             if new:
                 self._read(ADD_LINKS, *map(list, zip(*new, strict=True)))
+        sessions = {each for run_id in written for each in self._stored[run_id].sessions}
+        write_conversations(self._ask, self._project_id, sessions)
         return len(written), [row[0] for row in rows if row[0] in written and row[6]]
 
     def _row(self, stored: _Stored) -> tuple[Any, ...]:

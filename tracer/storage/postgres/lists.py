@@ -103,6 +103,8 @@ class Listing:
     id_field: str
     most_examined: int
     """How many rows a page examines at most."""
+    moment: str = START
+    """The SQL of the time by which the list is ordered."""
     among: Where = field(default_factory=Where)
     """Conditions whose index has another order than the list. The rows that match are sorted."""
     along: Where = field(default_factory=Where)
@@ -143,7 +145,7 @@ class Listing:
             # rows: its estimate has the number of matching rows, but not their positions.
             source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
         return f"""FROM {source} WHERE {self.along}
-            ORDER BY {START} DESC, {self.id_field} DESC"""
+            ORDER BY {self.moment} DESC, {self.id_field} DESC"""
 
 
 def list_of_runs(
@@ -253,7 +255,7 @@ def page_query(columns: str, listing: Listing, *, is_spread: bool) -> str:
         return f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if not is_spread:
         return f"""SELECT {columns} FROM (
-            SELECT *, {START} AS at {listing.rows} LIMIT {listing.most_examined}
+            SELECT *, {listing.moment} AS at {listing.rows} LIMIT {listing.most_examined}
         ) AS {listing.table} WHERE {listing.wanted}
         ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
     # Citus checks the other conditions on the shards of the runs.
@@ -721,8 +723,8 @@ def _notes(run_id: UUID, records: Sequence[NotableRecord], seen_at: datetime | N
     )
 
 
-def _preview_text(text: str | None) -> str | None:
-    return None if text is None else beginning(text, PREVIEW_CHARACTERS)
+def _preview_text(text: str | None, characters: int = PREVIEW_CHARACTERS) -> str | None:
+    return None if text is None else beginning(text, characters)
 
 
 # --- Read the previews of the run list: at most four queries for a page.
@@ -734,8 +736,8 @@ _READ = PREVIEW_CHARACTERS + 1
 _OF_ROOT = "FILTER (WHERE plan_id = root_plan_id)"
 
 _PLANS = f"""
-SELECT root_plan_id, max(left(user_request, {_READ})) {_OF_ROOT} AS request,
-    max(left(summary, {_READ})) {_OF_ROOT} AS answer,
+SELECT root_plan_id, max(left(user_request, %(read)s)) {_OF_ROOT} AS request,
+    max(left(summary, %(read)s)) {_OF_ROOT} AS answer,
     count(*) FILTER (WHERE plan_id <> root_plan_id) AS sub_agents
 FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
@@ -793,7 +795,7 @@ OTHER_PARTS = f"""
 WITH part AS MATERIALIZED (
     SELECT head_id, root_plan_id, status, is_inside, reason, finished_at, {START} AS at,
         {", ".join(Totals.model_fields)}, {abandoned_at("run")} AS abandoned_at,
-        (SELECT left(summary, {_READ}) FROM plan_execution_record AS root
+        (SELECT left(summary, %(read)s) FROM plan_execution_record AS root
             WHERE root.project_id = run.project_id AND root.root_plan_id = run.root_plan_id
                 AND root.plan_id = run.root_plan_id AND NOT run.is_inside) AS answer
     FROM run
@@ -810,7 +812,12 @@ FROM part GROUP BY head_id"""
 
 
 def read_run_previews(
-    connection: SyncConnection, project_id: int, runs: Sequence[Run], *, all_parts: bool = False
+    connection: SyncConnection,
+    project_id: int,
+    runs: Sequence[Run],
+    *,
+    all_parts: bool = False,
+    characters: int = PREVIEW_CHARACTERS,
 ) -> list[RunPreview]:
     """Return the previews of `runs` that the run list shows.
 
@@ -820,12 +827,14 @@ def read_run_previews(
         runs: The runs.
         all_parts: Whether each preview describes its run alone. Otherwise that of a head describes
             the whole piece of work.
+        characters: The maximum length of a request and of an answer.
     """
     if not runs:
         return []
     ids = [run.root_plan_id for run in runs]
     heads = [run.root_plan_id for run in runs if run.whole_status is not None and not all_parts]
     parameters: dict[str, Any] = {"project_id": project_id, "runs": ids, "heads": heads}
+    parameters["read"] = characters + 1
     plans = connection.cursor(row_factory=dict_row).execute(_PLANS, parameters)
     others: dict[UUID, OtherParts] = {}
     if heads:
@@ -848,10 +857,10 @@ def read_run_previews(
     for run in runs:
         shown = dict(run) | texts.get(run.root_plan_id, {})
         preview = RunPreview(**shown | notes.get(run.root_plan_id, RunNotes())._asdict())
-        preview.request = _preview_text(preview.request)
-        preview.answer = _preview_text(preview.answer)
+        preview.request = _preview_text(preview.request, characters)
+        preview.answer = _preview_text(preview.answer, characters)
         if found := others.get(run.root_plan_id):
-            found.answer = _preview_text(found.answer)
+            found.answer = _preview_text(found.answer, characters)
             preview = whole_preview(preview, found, notes)
         previews.append(preview)
     return previews

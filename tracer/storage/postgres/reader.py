@@ -19,6 +19,7 @@ from tracer.otel.otlp.spans import run_ids_like
 from tracer.records import Kind, Lease, Run
 from tracer.records.merge import RULES
 from tracer.records.pages import (
+    Conversation,
     Overview,
     OverviewFilter,
     Page,
@@ -32,6 +33,8 @@ from tracer.records.pages import (
     TimeRange,
     ToolHistory,
     ToolStatsPage,
+    TurnPlace,
+    TurnsPage,
 )
 from tracer.records.record_classes import (
     RECORDS,
@@ -46,6 +49,7 @@ from tracer.records.span_records import SpanRecords
 from tracer.records.spans import Contents
 from tracer.search import Query, SearchIndex
 from tracer.storage.postgres.citus import check_workers, is_spread
+from tracer.storage.postgres.conversations import find_turn, read_conversations, read_turns
 from tracer.storage.postgres.days import read_overview, read_spend
 from tracer.storage.postgres.leases import read_leases
 from tracer.storage.postgres.lists import (
@@ -88,6 +92,7 @@ from tracer.storage.postgres.tree import (
 from tracer.store import (
     EVERYTHING,
     AnyRecord,
+    ConversationFilter,
     Exchange,
     PlanWithOpener,
     RecordMatch,
@@ -469,6 +474,37 @@ class PostgresReader:
         listing = list_of_tool_calls(wanted, self._project_id, cursor)
         return await in_snapshot(
             self._project, lambda c: read_page(c, ToolCallPreview, _PREVIEW, listing, limit)
+        )
+
+    async def list_conversations(
+        self, wanted: ConversationFilter, limit: int, cursor: str | None
+    ) -> Page[Conversation]:
+        """Return a page of conversations."""
+        project_id = self._project_id
+
+        def read(connection: SyncConnection) -> Page[Conversation]:
+            found, up_to = None, None
+            if wanted.q is not None:
+                runs = RunFilter(q=wanted.q, subject=wanted.subject)
+                found, _ = FoundRuns(connection, self._search, project_id, runs).heads()
+                up_to = self._search.up_to(project_id)
+            page = read_conversations(
+                connection, project_id, wanted, limit, cursor, found_runs=found
+            )
+            return replace(page, indexed_up_to=up_to)
+
+        return await in_snapshot(self._project, read)
+
+    async def read_conversation(self, session_id: str, limit: int, cursor: str | None) -> TurnsPage:
+        """Return a conversation with a page of its turns."""
+        return await in_snapshot(
+            self._project, lambda c: read_turns(c, self._project_id, session_id, limit, cursor)
+        )
+
+    async def find_turn(self, root_plan_id: UUID) -> TurnPlace:
+        """Return the place of a run in its conversation."""
+        return await in_snapshot(
+            self._project, lambda c: find_turn(c, self._project_id, root_plan_id)
         )
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:

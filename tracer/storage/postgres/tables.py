@@ -15,6 +15,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Computed,
+    DateTime,
     ForeignKeyConstraint,
     Index,
     PrimaryKeyConstraint,
@@ -27,6 +28,7 @@ from sqlalchemy.engine import URL
 from sqlmodel import Field, SQLModel
 
 from tracer.records import DEFAULT_PROJECT_ID, Kind, Run
+from tracer.records.pages import Conversation
 from tracer.records.prices import RATES
 from tracer.records.record_classes import (
     ActToolInfo,
@@ -54,7 +56,7 @@ from tracer.storage.postgres.run_tables import (
 # --- The tables that belong to projects: projects, keys, sign-ins, analysts, prices, and sessions.
 #
 # The first five are small. They are reference tables on Citus, so that their unique constraints
-# need no `root_plan_id`. The tables of sessions are distributed by session.
+# need no `root_plan_id`. The tables of sessions and conversations are distributed by session.
 
 
 class ProjectRow(TableRow, table=True):
@@ -220,6 +222,27 @@ class SessionStateRow(TableRow, table=True):
     session: str = Field(sa_column=Column(Text, Computed(_SESSION, persisted=True)))
     """The session id that runs have in `run.session_id`: this row's `session_id` up to its last
     `@`."""
+
+
+class ConversationRow(TableRow, Conversation, table=True):
+    """The figures of a conversation, which the linker derives from the runs of a session."""
+
+    __tablename__ = "conversation"
+    __table_args__ = (
+        PrimaryKeyConstraint("session_key", "project_id"),
+        Index("conversation_by_last_at", "project_id", "last_at", "session_key"),
+        Index("conversation_by_moved_at", "project_id", "moved_at"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the conversation belongs to."""
+    session_key: UUID = Field(primary_key=True)
+    """16 bytes of BLAKE2b over the session's id, which may be too long for an index."""
+    moved_at: datetime
+    """When `last_at` changed last. Each change in a project has a later time than those before."""
+    moves: list[datetime] = Field(sa_type=ARRAY(DateTime(timezone=True)))
+    """The recent changes of `last_at`, oldest first: pairs of the time and of the earlier value, a
+    time in the far future if the row is new."""
 
 
 # --- The tables: one per kind of record, spans, removed records.
@@ -697,6 +720,7 @@ for _row_class in (
     RemovedRecordRow,
     SessionRow,
     SessionStateRow,
+    ConversationRow,
     LeaseCheckRow,
     RecorderLeaseRow,
     RecorderRunRow,

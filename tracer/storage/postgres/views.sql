@@ -799,6 +799,49 @@ COMMENT ON COLUMN trace.tool_stats.total_ms IS 'The sum of their durations in mi
 COMMENT ON COLUMN trace.tool_stats.first_at IS 'The start of the first call.';
 COMMENT ON COLUMN trace.tool_stats.latest_at IS 'The start of the latest call.';
 
+CREATE VIEW trace.conversations WITH (security_invoker) AS
+SELECT
+    conversation.project_id,
+    conversation.session_id,
+    conversation.question,
+    conversation.answer,
+    conversation.status,
+    conversation.statuses,
+    conversation.turns,
+    conversation.open_turns,
+    conversation.failed_turns,
+    conversation.first_at,
+    conversation.last_at,
+    conversation.subjects,
+    conversation.agents,
+    conversation.input_tokens,
+    conversation.output_tokens,
+    CASE WHEN conversation.cost_usd <> 0 OR conversation.unpriced_calls = 0 THEN conversation.cost_usd END AS cost_usd,
+    conversation.unpriced_calls,
+    conversation.tool_calls,
+    conversation.failed_calls
+FROM conversation;
+COMMENT ON VIEW trace.conversations IS 'Conversations: one row for each session with a turn. A turn is a row of `trace.work` with this `session_id` and agent work.';
+COMMENT ON COLUMN trace.conversations.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.conversations.session_id IS 'The session''s id.';
+COMMENT ON COLUMN trace.conversations.question IS 'The beginning of the first turn''s request; if it has none, of its title.';
+COMMENT ON COLUMN trace.conversations.answer IS 'The beginning of the last turn''s answer; null if it has none.';
+COMMENT ON COLUMN trace.conversations.status IS 'The status of the last turn, as shown.';
+COMMENT ON COLUMN trace.conversations.statuses IS 'The statuses that turns have, as shown, sorted.';
+COMMENT ON COLUMN trace.conversations.turns IS 'The number of turns.';
+COMMENT ON COLUMN trace.conversations.open_turns IS 'The number of turns that are in progress.';
+COMMENT ON COLUMN trace.conversations.failed_turns IS 'The number of turns that failed.';
+COMMENT ON COLUMN trace.conversations.first_at IS 'When the first turn started, or was recorded if it has no start.';
+COMMENT ON COLUMN trace.conversations.last_at IS 'When a run of the conversation last started or ended.';
+COMMENT ON COLUMN trace.conversations.subjects IS 'The subjects of the runs, sorted.';
+COMMENT ON COLUMN trace.conversations.agents IS 'The agents that run the root plans, sorted.';
+COMMENT ON COLUMN trace.conversations.input_tokens IS 'The input tokens of all models.';
+COMMENT ON COLUMN trace.conversations.output_tokens IS 'The output tokens of all models.';
+COMMENT ON COLUMN trace.conversations.cost_usd IS 'The sum of the known costs of model calls in US dollars; null if some are unknown and the others are zero.';
+COMMENT ON COLUMN trace.conversations.unpriced_calls IS 'The number of model calls that succeeded or used tokens, but have an unknown cost.';
+COMMENT ON COLUMN trace.conversations.tool_calls IS 'The number of tool calls, including the items of batches.';
+COMMENT ON COLUMN trace.conversations.failed_calls IS 'The number of think-acts and tool calls that failed.';
+
 CREATE VIEW trace.blocks WITH (security_invoker) AS
 SELECT
     block.project_id,

@@ -55,6 +55,7 @@ from tracer.storage.postgres.tables import RUN_NOT_DELETED
 from tracer.storage.postgres.watch import NOTIFY_NOBODY, Notify
 from tracer.storage.write_redaction import stored_subject
 from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS, Erasure, Refusal, WriteAnswer
+from tracer.text import storable
 
 # --- Group commit: writes that wait at the same time share one transaction.
 #
@@ -705,6 +706,10 @@ class PostgresWriter:
         """Delete every run of a subject."""
         stored = stored_subject(subject, self.redaction.spans)
         return await self.deletion.erase_subject(stored, self.settle)
+
+    async def delete_session(self, session_id: str) -> Erasure:
+        """Delete every run of a session."""
+        return await self.deletion.erase_session(storable(session_id), self.settle)
 
     async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease."""

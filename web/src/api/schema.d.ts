@@ -1003,6 +1003,78 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Sessions
+         * @description List conversations: the sessions that have a turn, last activity first.
+         *
+         *     The time range is that of the last activity. The pages of a list have the order of its first
+         *     page for an hour: a conversation that changes meanwhile is neither repeated nor left out.
+         */
+        get: operations["list_sessions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{sessionId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Session
+         * @description Read a conversation, with its turns in the order of their starts.
+         *
+         *     A turn is a piece of work: a run that continues no other one, with the runs that continue it.
+         */
+        get: operations["read_session"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Session
+         * @description Delete all runs of a session, the runs that continue them, and the session's states.
+         *
+         *     If events or spans of these runs arrive later, they are rejected. The response contains the
+         *     numbers of deleted rows, and the number of rows that remain in any table.
+         */
+        delete: operations["delete_session"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{rootPlanId}/turn": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Turn
+         * @description Find the place of a run in its conversation: its number, and the turns beside it.
+         */
+        get: operations["find_turn"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -1204,6 +1276,139 @@ export interface components {
             name?: string | null;
             /** Parts */
             parts: (components["schemas"]["TextPart"] | components["schemas"]["ReasoningPart"] | components["schemas"]["ToolCallPart"] | components["schemas"]["ToolResultPart"] | components["schemas"]["FilePart"] | components["schemas"]["OtherPart"])[];
+        };
+        /**
+         * ConversationSchema
+         * @description A conversation: the pieces of work of one session, each of which is a turn.
+         * @example {
+         *       "agents": [
+         *         "billing"
+         *       ],
+         *       "answer": "I could not reach the payments system.",
+         *       "costUsd": 0.0121,
+         *       "failedCalls": 1,
+         *       "failedTurns": 1,
+         *       "firstAt": "2026-11-21T22:21:52.462812Z",
+         *       "inputTokens": 5120,
+         *       "lastAt": "2026-11-21T22:45:58.112Z",
+         *       "openTurns": 0,
+         *       "outputTokens": 830,
+         *       "question": "My app says my plan was cancelled, but I still pay.",
+         *       "sessionId": "conv-7781",
+         *       "status": "failed",
+         *       "statuses": [
+         *         "failed",
+         *         "succeeded"
+         *       ],
+         *       "subjects": [
+         *         "customer-77"
+         *       ],
+         *       "toolCalls": 14,
+         *       "turns": 8,
+         *       "unpricedCalls": 0
+         *     }
+         */
+        ConversationSchema: {
+            /**
+             * Inputtokens
+             * @description The input tokens of all models.
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @description The output tokens of all models.
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
+             * @default 0
+             */
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
+             * @default 0
+             */
+            unpricedCalls: number;
+            /**
+             * Toolcalls
+             * @description The number of tool calls, including the items of batches.
+             * @default 0
+             */
+            toolCalls: number;
+            /**
+             * Failedcalls
+             * @description The number of think-acts and tool calls that failed.
+             * @default 0
+             */
+            failedCalls: number;
+            /**
+             * Sessionid
+             * @description The session's id.
+             */
+            sessionId: string;
+            /**
+             * Question
+             * @description The beginning of the first turn's request; if it has none, of its title.
+             */
+            question: string | null;
+            /**
+             * Answer
+             * @description The beginning of the last turn's answer; null if it has none.
+             */
+            answer: string | null;
+            /**
+             * Status
+             * @description The status of the last turn.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Statuses
+             * @description The statuses that turns have, sorted.
+             */
+            statuses: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned")[];
+            /**
+             * Turns
+             * @description The number of turns.
+             */
+            turns: number;
+            /**
+             * Openturns
+             * @description The number of turns that are in progress.
+             */
+            openTurns: number;
+            /**
+             * Failedturns
+             * @description The number of turns that failed.
+             */
+            failedTurns: number;
+            /**
+             * Firstat
+             * Format: date-time
+             * @description When the first turn started, or was recorded if it has no start.
+             */
+            firstAt: string;
+            /**
+             * Lastat
+             * Format: date-time
+             * @description When a run of the conversation last started or ended.
+             */
+            lastAt: string;
+            /**
+             * Subjects
+             * @description The subjects of the runs, sorted.
+             */
+            subjects: string[];
+            /**
+             * Agents
+             * @description The agents that run the root plans, sorted.
+             */
+            agents: string[];
         };
         /**
          * ErasureSchema
@@ -3567,6 +3772,27 @@ export interface components {
          * @enum {string}
          */
         Scope: "record" | "read" | "admin";
+        /** SearchedPageSchema[ConversationSchema] */
+        SearchedPageSchema_ConversationSchema_: {
+            /** Items */
+            items: components["schemas"]["ConversationSchema"][];
+            /**
+             * Nextcursor
+             * @description The `cursor` of the next page; null on the last page.
+             */
+            nextCursor: string | null;
+            /**
+             * Searchedbackto
+             * @description If the server did not search all records, the time back to which it searched.
+             */
+            searchedBackTo: string | null;
+            /**
+             * Indexedupto
+             * @description If the page answers a search (`q`): all changes before this time are known to it. Null while
+             *     the index is built.
+             */
+            indexedUpTo: string | null;
+        };
         /** SearchedPageSchema[RunPreviewSchema] */
         SearchedPageSchema_RunPreviewSchema_: {
             /** Items */
@@ -5069,6 +5295,225 @@ export interface components {
              * @description The number of sub-plans that the calls opened.
              */
             subPlans: number;
+        };
+        /**
+         * TurnPlaceSchema
+         * @description The place of a run in its conversation.
+         * @example {
+         *       "previousId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "sessionId": "conv-7781",
+         *       "turn": 7,
+         *       "turns": 8
+         *     }
+         */
+        TurnPlaceSchema: {
+            /**
+             * Sessionid
+             * @description The session; null if the run has none. It is then the only turn.
+             */
+            sessionId: string | null;
+            /**
+             * Turn
+             * @description The number of the turn that the run belongs to, from 1.
+             */
+            turn: number;
+            /**
+             * Turns
+             * @description The number of turns of the conversation.
+             */
+            turns: number;
+            /**
+             * Previousid
+             * @description The run of the previous turn.
+             */
+            previousId: string | null;
+            /**
+             * Nextid
+             * @description The run of the next turn.
+             */
+            nextId: string | null;
+        };
+        /**
+         * TurnSchema
+         * @description One turn: a question, the work, and an answer.
+         * @example {
+         *       "agents": [
+         *         "billing"
+         *       ],
+         *       "answer": "I could not reach the payments system.",
+         *       "costUsd": 0.0121,
+         *       "durationMs": 7412,
+         *       "failedCalls": 1,
+         *       "failures": 1,
+         *       "finishedAt": "2026-11-21T22:45:58.112Z",
+         *       "handledFailures": 1,
+         *       "inputTokens": 5120,
+         *       "outputTokens": 830,
+         *       "parts": 1,
+         *       "question": "Is there news?",
+         *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "startedAt": "2026-11-21T22:45:50.7Z",
+         *       "status": "succeeded",
+         *       "subject": "customer-77",
+         *       "title": "Is there news?",
+         *       "toolCalls": 14,
+         *       "tools": [
+         *         {
+         *           "calls": 2,
+         *           "failed": 1,
+         *           "name": "refund"
+         *         }
+         *       ],
+         *       "unpricedCalls": 0
+         *     }
+         */
+        TurnSchema: {
+            /**
+             * Inputtokens
+             * @description The input tokens of all models.
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @description The output tokens of all models.
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
+             *     of at least one model call is unknown.
+             * @default 0
+             */
+            costUsd: number | null;
+            /**
+             * Unpricedcalls
+             * @description The number of model calls that succeeded or used tokens, but have an unknown cost.
+             * @default 0
+             */
+            unpricedCalls: number;
+            /**
+             * Toolcalls
+             * @description The number of tool calls, including the items of batches.
+             * @default 0
+             */
+            toolCalls: number;
+            /**
+             * Failedcalls
+             * @description The number of think-acts and tool calls that failed.
+             * @default 0
+             */
+            failedCalls: number;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The first run of the turn's work.
+             */
+            rootPlanId: string;
+            /** Title */
+            title: string | null;
+            /**
+             * Question
+             * @description The request; at most 8,000 characters.
+             */
+            question: string | null;
+            /**
+             * Answer
+             * @description The answer; at most 8,000 characters.
+             */
+            answer: string | null;
+            /**
+             * Status
+             * @description The status of the turn's work.
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description The kind of ending, such as `timed_out`.
+             */
+            reason: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /**
+             * Finishedat
+             * @description When the last run of the turn ended; null while one is open.
+             */
+            finishedAt: string | null;
+            /** Subject */
+            subject: string | null;
+            /**
+             * Parts
+             * @description The number of runs that the turn consists of.
+             */
+            parts: number;
+            /**
+             * Agents
+             * @description The agents of the turn in the order of their plans.
+             */
+            agents: string[];
+            /**
+             * Tools
+             * @description The called tools, most calls first.
+             */
+            tools: components["schemas"]["UsedToolSchema"][];
+            /**
+             * Failures
+             * @description The number of failures, handled ones included.
+             */
+            failures: number;
+            /**
+             * Handledfailures
+             * @description The number of failures that did not make the turn fail.
+             */
+            handledFailures: number;
+            /** @description The failure that made the turn fail. */
+            failure: components["schemas"]["RunFailureSchema"] | null;
+            /** @description The call that the turn waits for. */
+            openCall: components["schemas"]["OpenCallSchema"] | null;
+            /**
+             * Durationms
+             * @description The duration in milliseconds; null while the turn is open or has not started.
+             */
+            readonly durationMs: number | null;
+        };
+        /**
+         * TurnsSchema
+         * @description A conversation with a page of its turns, earliest first.
+         */
+        TurnsSchema: {
+            /** Sessionid */
+            sessionId: string;
+            /** @description The figures of all turns. */
+            conversation: components["schemas"]["ConversationSchema"];
+            /** Turns */
+            turns: components["schemas"]["TurnSchema"][];
+            /**
+             * Nextcursor
+             * @description The `cursor` of the next page; null on the last page.
+             */
+            nextCursor: string | null;
+        };
+        /**
+         * UsedToolSchema
+         * @description A tool that a turn called, and how often.
+         * @example {
+         *       "calls": 2,
+         *       "failed": 1,
+         *       "name": "refund"
+         *     }
+         */
+        UsedToolSchema: {
+            /** Name */
+            name: string | null;
+            /** Calls */
+            calls: number;
+            /**
+             * Failed
+             * @description The number of calls that failed.
+             */
+            failed: number;
         };
         /**
          * ChosenToolCall
@@ -11494,6 +11939,318 @@ export interface operations {
             };
             /** @description Forbidden */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_sessions: {
+        parameters: {
+            query?: {
+                /** @description The largest number of items in a page. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string | null;
+                /** @description A status that a turn has, as shown. */
+                status?: ("unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned") | null;
+                /** @description The agent of a turn. */
+                agent?: string | null;
+                /** @description The subject of a run. */
+                subject?: string | null;
+                /** @description Words that a turn contains, as in the list of runs. */
+                q?: string | null;
+                /** @description Only items that started at this time or later (RFC 3339). If an item has no start, the time of its recording counts. */
+                from?: string | null;
+                /** @description Only items that started before this time (RFC 3339). If an item has no start, the time of its recording counts. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchedPageSchema_ConversationSchema_"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_session: {
+        parameters: {
+            query?: {
+                /** @description The largest number of items in a page. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The session's id, as `sessionId` of its runs. */
+                sessionId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TurnsSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The session's id, as `sessionId` of its runs. */
+                sessionId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErasureSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find_turn: {
+        parameters: {
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The run's root plan. */
+                rootPlanId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TurnPlaceSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
