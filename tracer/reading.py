@@ -358,6 +358,7 @@ class ServerReader:
         session: str | None = None,
         user: str | None = None,
         tag: str | None = None,
+        min_cost: float | None = None,
         q: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -372,6 +373,7 @@ class ServerReader:
             session: The session id.
             user: For whom the run was made.
             tag: One of the run's tags.
+            min_cost: The least known cost in US dollars.
             q: Words within the run.
             since: The run started at this time or later.
             until: The run started before this time.
@@ -385,6 +387,7 @@ class ServerReader:
         wanted |= {"subject": user, "tag": tag, "q": q, "sort": sort}
         for name, at in (("from", since), ("to", until)):
             wanted[name] = None if at is None else at.isoformat()
+        wanted["minCost"] = None if min_cost is None else str(min_cost)
         cursor: str | None = None
         while True:
             content = self._get("/api/runs", wanted | {"limit": PAGE_SIZE, "cursor": cursor})

@@ -254,6 +254,8 @@ class RunFilter:
     """The type of the error there."""
     model: str | None = None
     """A model that was used. Up to a minute passes until these three criteria find a new run."""
+    min_cost: float | None = None
+    """The least known cost in US dollars, that of the whole piece of work."""
     q: str | None = None
     """The words of a search: `words`, `"a phrase"`, `-without`; see `tracer.search.Query`."""
     since: datetime | None = None

@@ -63,7 +63,7 @@ async def _tree(reader: TraceReader, run_id: UUID) -> PlanNode:
 async def _show(reader: TraceReader, asked: ask.Show) -> questions.Outline:
     found = await find_one(reader, asked.run)
     tree = await _tree(reader, found.root_plan_id)
-    return await asyncio.to_thread(questions.outline_below, tree, str(found.id), asked.budget)
+    return await asyncio.to_thread(questions.outline, tree, asked.budget, str(found.id))
 
 
 async def _why(reader: TraceReader, asked: ask.Why) -> questions.Why:
@@ -76,22 +76,20 @@ async def _why(reader: TraceReader, asked: ask.Why) -> questions.Why:
         found = await find_one(reader, asked.run)
         run_id, record_id = found.root_plan_id, found.id
     tree = await _tree(reader, run_id)
-    because, origin = await asyncio.to_thread(questions.target_of, tree)
-    if record_id != run_id:
-        because, origin = "record", str(record_id)
-    kind = questions.kind_of(tree, origin)
-    record = None if kind is Kind.RUN else await reader.read_record(kind, UUID(origin))
-    round_id = questions.round_above(tree, origin)
-    think_act = await reader.read_think_act(UUID(round_id)) if round_id else None
-    messages = think_act.messages if think_act else None
-    return await asyncio.to_thread(
-        questions.explain, tree, because, origin, asked.budget, record, messages
-    )
+    target = await asyncio.to_thread(questions.target_of, tree, str(record_id))
+    origin, round_id = target.origin, target.round_id
+    record = messages = None
+    if origin.error:  # the tree has only the beginning of a long one
+        record = await reader.read_record(origin.kind, UUID(questions.id_of(origin)))
+    if round_id:
+        messages = (await reader.read_think_act(UUID(round_id))).messages
+    return await asyncio.to_thread(questions.explain, target, asked.budget, record, messages)
 
 
 async def _list(reader: TraceReader, asked: ask.List) -> rows.Runs:
     period = _period(asked)
-    same = asked.model_dump(include={"status", "agent", "tool", "session", "q"})
+    own = {"budget", "user", "since", "until", "sort", "limit"}
+    same = asked.model_dump(exclude=own)
     wanted = RunFilter(subject=asked.user, since=period.since, until=period.until, **same)
     page = await reader.list_runs(wanted, asked.limit, None, asked.sort)
     return rows.runs(page.items, page.next_cursor, asked.budget)

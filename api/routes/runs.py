@@ -87,6 +87,15 @@ async def _filter(
             "`origin` and `errorType` find a new run."
         ),
     ] = None,
+    min_cost: Annotated[
+        float | None,
+        Query(
+            alias="minCost",
+            ge=0,
+            allow_inf_nan=False,
+            description="The least known cost in US dollars.",
+        ),
+    ] = None,
     q: Annotated[
         StoredText | None,
         Query(
@@ -123,6 +132,7 @@ async def _filter(
         origin=origin,
         error_type=error_type,
         model=model,
+        min_cost=min_cost,
         q=q,
         since=period.since,
         until=period.until,

@@ -72,6 +72,9 @@ class Reference:
             (wanted.service_version, [run.service_version]),
             (wanted.environment, [run.deployment_environment]),
         ]
+        cost = _sort_value(run, RunOrder.CHEAPEST)
+        if wanted.min_cost is not None and (cost is None or cost < wanted.min_cost):
+            return False
         return _is_within(run, wanted) and all(
             value is None or storable(value) in allowed for value, allowed in values
         )

@@ -40,6 +40,8 @@ RUN_FILTERS = [
     RunFilter(service="b\0"),
     RunFilter(service_version="1"),
     RunFilter(environment="é", service="a"),
+    RunFilter(min_cost=0.0),
+    RunFilter(min_cost=0.2),
     RunFilter(since=START.replace(microsecond=3000)),
     RunFilter(until=START.replace(microsecond=3000)),
 ]

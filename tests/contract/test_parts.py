@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -11,10 +12,12 @@ import pytest
 from tests.contract.moments import Moments
 from tests.contract.stores import Store
 from tests.trees import plain
+from tracer import questions
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.lineage import Payloads, build_tree
+from tracer.questions import Outline, Why
 from tracer.records import Status, new_id
-from tracer.records.events import ErrorInfo, Event
+from tracer.records.events import ErrorInfo, Event, StepStarted, ThoughtRecorded
 from tracer.records.pages import RunPreview
 from tracer.store import RunFilter
 
@@ -133,6 +136,68 @@ async def test_filters_find_a_piece_of_work_by_any_of_its_runs(store: Store) -> 
     for wanted in ({"tool": "pay"}, {"tag": "t"}, {"agent": "payer"}, {"service": "till"}):
         assert await ids(store, **wanted) == [first.root], wanted
     assert await ids(store, tool="refund") == []
+
+
+async def answers_about(store: Store, run: Moments) -> tuple[RunPreview, list[Outline | Why]]:
+    """Return the item of the list, and the answers to `show` and `why`."""
+    [item] = await items(store)
+    rows = await store.reader.read_tree(run.root, Payloads.PREVIEW)
+    tree = build_tree(rows, str(run.root))
+    why = questions.explain(questions.target_of(tree), 1_000)
+    return item, [questions.outline(tree, 1_000), why]
+
+
+async def test_answers_show_the_status_reason_and_duration_of_the_whole(store: Store) -> None:
+    first, events = first_run()
+    later, more = later_run(first)
+    inside, of_inside = later_run(later, 22)  # before the call that it continues has ended
+    endings: dict[str, list[Event]] = {
+        "running": [*events, *more],
+        "failed": [
+            later.call_finished(25, Status.FAILED, error=ErrorInfo(type="E", message="No.")),
+            later.step_finished(at=28, status=Status.FAILED),
+            later.plan_finished(30, Status.FAILED, reason="round_limit"),
+        ],
+        "failed, too": [*of_inside, inside.plan_finished(40, Status.CANCELLED, reason="stopped")],
+    }
+
+    for status, written in endings.items():
+        await store.record(*written)
+        await store.link()
+        item, answers = await answers_about(store, first)
+        taken = item.finished_at and item.started_at and item.finished_at - item.started_at
+        assert str(item.status) == status.removesuffix(", too")
+        for answer in answers:
+            assert (answer.status, answer.reason) == (item.status, item.reason)
+            assert answer.duration_ms == (taken and taken.total_seconds() * 1000)
+        assert isinstance(answers[1], Why)
+        assert answers[1].origin.id == str(later.call)
+    [preview] = await items(store)
+    assert preview.parts == 3
+
+
+async def test_least_cost_is_that_of_the_whole(store: Store) -> None:
+    first, events = first_run()
+    _, more = later_run(first)
+    thoughts = [
+        ThoughtRecorded(
+            at=run.at,
+            root_plan_id=run.root_plan_id,
+            plan_id=run.plan_id,
+            step_id=run.step_id,
+            think_act_id=new_id(),
+            cost_usd=Decimal("0.10"),
+            status=Status.SUCCEEDED,
+        )
+        for run in (*events, *more)
+        if isinstance(run, StepStarted)
+    ]
+    await store.record(*events, *more, *thoughts)
+    await store.link()
+
+    assert await ids(store, min_cost=0.2) == [first.root]
+    assert await ids(store, min_cost=0.21) == []
+    assert await ids(store, min_cost=0.2, all_parts=True) == []
 
 
 async def test_tree_of_the_first_run_contains_the_runs_that_continue_it(store: Store) -> None:

@@ -104,7 +104,7 @@ async def test_nested_agents_of_all_parts_are_in_one_tree(store: Store) -> None:
     assert run.finished_at is not None
     assert run.started_at is not None
     whole = (run.finished_at - run.started_at).total_seconds() * 1000
-    why = questions.explain(tree, "slow", str(run.root_plan_id), 1_000)
+    why = questions.explain(questions.target_of(tree), 1_000)
     for answer in (questions.outline(tree, 1_000), why):
         assert answer.duration_ms == pytest.approx(whole, abs=1)
 

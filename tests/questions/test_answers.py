@@ -37,9 +37,9 @@ def check(text: str, budget: int) -> None:
 @given(seed=st.integers(0, 2**32), size=SIZES, shape=st.sampled_from(SHAPES), budget=BUDGETS)
 def test_why_of_any_tree_keeps_its_budget(seed: int, size: int, shape: str, budget: int) -> None:
     tree = random_tree(seed, size, shape)
-    because, origin = questions.target_of(tree)
+    target = questions.target_of(tree)
 
-    found = questions.explain(tree, because, origin, budget, messages=f'["{TEXTS[0] * 99}"]')
+    found = questions.explain(target, budget, messages=f'["{TEXTS[0] * 99}"]')
 
     check(found.text(), budget)
     assert found.origin.id in found.text()
@@ -50,7 +50,7 @@ def test_why_of_any_tree_keeps_its_budget(seed: int, size: int, shape: str, budg
 def test_why_of_a_large_tree_keeps_its_budget(shape: str, size: int) -> None:
     tree = random_tree(size, size, shape)
 
-    check(questions.explain(tree, *questions.target_of(tree), LEAST_BUDGET).text(), LEAST_BUDGET)
+    check(questions.explain(questions.target_of(tree), LEAST_BUDGET).text(), LEAST_BUDGET)
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,11 +10,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from tracer.cli import questions
 from tracer.cli.check import check
 from tracer.cli.doctor import doctor
-from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
-from tracer.cli.questions import tail
+from tracer.cli.names import COMMANDS, SERVER_COMMANDS, SERVER_GROUPS
+from tracer.cli.questions import mcp, question_command, tail
 from tracer.cli.run import run_request
 from tracer.cli.server import add_server_commands
 from tracer.cli.setup import setup
@@ -32,14 +31,10 @@ commands = typer.Typer(
 # In the order of `tracer --help`.
 commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
-commands.command(name="list")(questions.list_runs)
-commands.command(name="show")(questions.show_run)
-commands.command(name="why")(questions.why)
-commands.command(name="record")(questions.show_record)
-commands.command(name="diff")(questions.diff)
-commands.command(name="stats")(questions.stats)
+for question in ("list", "show", "why", "record", "diff", "stats"):
+    commands.command(name=question, help=COMMANDS[question])(question_command(question))
 commands.command(name="tail")(tail)
-commands.command(name="mcp")(questions.mcp)
+commands.command(name="mcp")(mcp)
 commands.command(name="check")(check)
 commands.command(name="setup")(setup)
 add_server_commands(commands, SERVER_COMMANDS)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import httpx2
 import orjson
 import typer
+from pydantic.alias_generators import to_snake
+from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.text import Text
 
 from tracer.cli.http import check, run_id_of, server_of
 from tracer.cli.terminal import AsJson, run_command
 from tracer.errors import NOTHING_FOUND
-from tracer.questions import Asked, duration, handle, joined, name, quoted
+from tracer.questions import QUESTIONS, Asked, duration, handle, joined, name, quoted
 from tracer.questions.rows import SAME
 from tracer.reading import Refused
-from tracer.records.pages import RunOrder
 from tracer.settings import Settings
-
-Budget = Annotated[int, typer.Option(help="The most tokens of the answer, at least 300.")]
 
 
 async def ask(settings: Settings, question: str, asked: dict[str, Any], *, as_json: bool) -> str:
@@ -35,18 +35,6 @@ async def ask(settings: Settings, question: str, asked: dict[str, Any], *, as_js
         )
         await check(answer)
         return answer.text
-
-
-def _print(question: str, asked: dict[str, Any], as_json: bool) -> str:
-    """Print the answer to a question, and return it."""
-    answers: list[str] = []
-
-    async def run(settings: Settings) -> None:
-        answers.append(await ask(settings, question, asked, as_json=as_json))
-
-    run_command(run)
-    show(answers[0])
-    return answers[0]
 
 
 STYLES = {r"FAILED|ABANDONED|\berror\b": "red", r"\br[0-9a-f]{10}\b": "cyan", r"RUNNING": "yellow"}
@@ -63,83 +51,62 @@ def show(text: str) -> None:
     Console(highlight=False, soft_wrap=True).print(shown)
 
 
-Since = Annotated[str | None, typer.Option(help="Such as 24h, 7d, or RFC 3339.")]
-Reference = Annotated[str, typer.Argument(metavar="RUN", help="A handle or an id.")]
+_ARGUMENTS = {
+    "q": "WORDS",
+    "run": "RUN",
+    "id": "ID",
+    "pointer": "POINTER",
+    "a": "RUN",
+    "b": "OTHER",
+}
+"""The fields of questions that a command takes without the name of an option."""
 
 
-def list_runs(
-    q: Annotated[str | None, typer.Argument(metavar="[WORDS]", help="Words in the run.")] = None,
-    status: Annotated[str | None, typer.Option(help="Such as failed or running.")] = None,
-    agent: Annotated[str | None, typer.Option(help="An agent that took part.")] = None,
-    user: Annotated[str | None, typer.Option(help="For whom the run was made.")] = None,
-    session: Annotated[str | None, typer.Option(help="The conversation's id.")] = None,
-    tool: Annotated[str | None, typer.Option(help="A tool that was called.")] = None,
-    since: Since = None,
-    until: Since = None,
-    sort: Annotated[RunOrder, typer.Option(help="With a minus: descending.")] = RunOrder.LATEST,
-    limit: Annotated[int, typer.Option(help="The most runs.")] = 20,
-    budget: Budget = 4_000,
-    as_json: AsJson = False,
-) -> None:
-    """List runs: a line each with question, answer, or where its failure began."""
-    _print("list", _given(locals()), as_json)
+def question_command(question: str) -> Callable[..., None]:
+    """Return the command that asks a question. Its parameters are those of the question."""
+    kind = QUESTIONS[question]
+
+    def command(*, as_json: bool, **asked: Any) -> None:
+        answers: list[str] = []
+
+        async def run(settings: Settings) -> None:
+            given = {kind.model_fields[name].alias or name: each for name, each in asked.items()}
+            answers.append(await ask(settings, question, given, as_json=as_json))
+
+        run_command(run)
+        [found] = answers
+        show(found)
+        if question == "diff" and (
+            orjson.loads(found)["differs"] if as_json else SAME not in found.splitlines()
+        ):
+            raise typer.Exit(NOTHING_FOUND)
+
+    fields = sorted(kind.model_fields.items(), key=lambda each: each[0] == "budget")  # last
+    parameters = [_parameter(kind, name, field) for name, field in fields]
+    parameters.append(
+        Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    )
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
-def show_run(run: Reference, budget: Budget = 1_500, as_json: AsJson = False) -> None:
-    """Outline a run, or what is below one record, folded to a budget of tokens."""
-    _print("show", _given(locals()), as_json)
-
-
-def why(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The latest failed run if omitted.")
-    ] = None,
-    budget: Budget = 1_500,
-    as_json: AsJson = False,
-) -> None:
-    """Explain why a run failed, hangs, was abandoned or was slow."""
-    _print("why", _given(locals()), as_json)
-
-
-def show_record(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="A handle or an id.")],
-    pointer: Annotated[str, typer.Argument(help="Such as /result/items/0.")] = "",
-    start: Annotated[int, typer.Option("--from", help="The first character.")] = 0,
-    length: Annotated[int | None, typer.Option(help="The number of characters.")] = None,
-    budget: Budget = 4_000,
-    as_json: AsJson = False,
-) -> None:
-    """Print one record whole, or a slice of one of its payloads."""
-    asked = {"id": id_, "pointer": pointer, "from": start, "length": length, "budget": budget}
-    _print("record", asked, as_json)
-
-
-def diff(
-    a: Reference,
-    b: Annotated[str, typer.Argument(metavar="OTHER", help="A handle or an id.")],
-    budget: Budget = 4_000,
-    as_json: AsJson = False,
-) -> None:
-    """Compare two runs. Exit with 3 if they differ."""
-    found = _print("diff", _given(locals()), as_json)
-    if not (orjson.loads(found)["differs"] is False if as_json else SAME in found.splitlines()):
-        raise typer.Exit(NOTHING_FOUND)
-
-
-def stats(
-    by: Annotated[str, typer.Option(help="tool, model, agent, user or day.")] = "tool",
-    since: Since = "7d",
-    until: Since = None,
-    budget: Budget = 4_000,
-    as_json: AsJson = False,
-) -> None:
-    """Print calls and failures by tool, or spend by model, agent, user or day."""
-    _print("stats", _given(locals()), as_json)
-
-
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command that are arguments of its question."""
-    return {name: value for name, value in arguments.items() if name != "as_json"}
+def _parameter(kind: type[Asked], name: str, field: FieldInfo) -> Parameter:
+    """Return the parameter of a command for a field of a question."""
+    shown: Any
+    default = kind.command_budget if name == "budget" else field.default
+    if name in _ARGUMENTS:
+        value: Any = str if field.is_required() else str | None
+        shown = typer.Argument(metavar=_ARGUMENTS[name], help=field.description)
+    else:
+        value = field.annotation
+        option = to_snake(field.alias or name).replace("_", "-")
+        shown = typer.Option(f"--{option}", help=field.description)
+    if field.is_required():
+        default = Parameter.empty
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value, shown]
+    )
 
 
 # --- Follow runs.
@@ -191,39 +158,27 @@ async def _follow(server: httpx2.AsyncClient, run_id: str) -> None:
                     show(f"{handle(run_id)} has ended: {status}. Read it with tracer show.")
                     return
                 after, is_connected = run.json()["revision"], True
-            async for event in _events(server, run_id, after):
-                if event.get("event") == "deleted":
-                    show(f"{handle(run_id)} was deleted")
-                    return
-                after = event.get("id", after)
-                if event.get("event") == "reset":
-                    show(f"{handle(run_id)} changed too much to list: tracer show {run_id}")
-                    after = None
-                    break
-                for record in sorted(orjson.loads(event["data"]).get("changed", ()), key=_moment):
-                    _print_change(run_id, record, seen)
-                if seen.get(run_id) in ENDED:
-                    return
+            path, given = f"api/runs/{run_id}/events", {"after": after}
+            async with server.sse("GET", path, params=given, max_event_size=None) as events:
+                await check(events.response)
+                async for event in events:
+                    if event.event == "deleted":
+                        show(f"{handle(run_id)} was deleted")
+                        return
+                    after = event.id or after
+                    if event.event == "reset":
+                        show(f"{handle(run_id)} changed too much to list: tracer show {run_id}")
+                        after = None
+                        break
+                    for record in sorted(orjson.loads(event.data).get("changed", ()), key=_moment):
+                        _print_change(run_id, record, seen)
+                    if seen.get(run_id) in ENDED:
+                        return
         except (httpx2.TransportError, Refused) as error:
             is_away = isinstance(error, httpx2.TransportError) or error.status >= 500
             if not (is_away and is_connected):
                 raise
         await asyncio.sleep(RETRY_SECONDS)
-
-
-async def _events(
-    server: httpx2.AsyncClient, run_id: str, after: str
-) -> AsyncIterator[dict[str, str]]:
-    """Yield the fields of each event of a run, until the stream ends."""
-    event: dict[str, str] = {}
-    async with server.stream("GET", f"api/runs/{run_id}/events", params={"after": after}) as answer:
-        await check(answer)
-        async for line in answer.aiter_lines():
-            field, _, value = line.partition(":")
-            event[field] = value.strip()
-            if field == "data":
-                yield event
-                event = {}
 
 
 def _moment(record: dict[str, Any]) -> str:

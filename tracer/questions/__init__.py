@@ -12,7 +12,7 @@ Public modules:
 """
 
 from tracer.questions.asked import QUESTIONS, Asked, description
-from tracer.questions.outline import Outline, kind_of, outline, outline_below
+from tracer.questions.outline import Outline, id_of, outline
 from tracer.questions.text import (
     UNTRUSTED,
     duration,
@@ -22,7 +22,7 @@ from tracer.questions.text import (
     quoted,
     shown,
 )
-from tracer.questions.why import Why, explain, round_above, target_of
+from tracer.questions.why import Why, explain, target_of
 
 __all__ = [
     "QUESTIONS",
@@ -34,13 +34,11 @@ __all__ = [
     "duration",
     "explain",
     "handle",
+    "id_of",
     "joined",
-    "kind_of",
     "name",
     "outline",
-    "outline_below",
     "quoted",
-    "round_above",
     "shown",
     "target_of",
 ]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from tracer.errors import BadRequest
 from tracer.questions.text import LEAST_BUDGET
@@ -27,7 +28,12 @@ Since = Annotated[str | None, Field(description="30m, 24h, 7d or RFC 3339.")]
 class Asked(BaseModel):
     """A question."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_by_name=True, alias_generator=to_camel
+    )
+
+    command_budget: ClassVar[int] = 10_000
+    """The budget of the command, which people read."""
 
     budget: Annotated[
         int, Field(ge=LEAST_BUDGET, le=100_000, description="The most tokens of the answer.")
@@ -41,10 +47,18 @@ class List(Asked):
     status: Annotated[str | None, Field(description="failed, running, abandoned, succeeded …")] = (
         None
     )
-    agent: str | None = None
-    user: str | None = None
-    session: str | None = None
+    agent: Annotated[str | None, Field(description="An agent that took part.")] = None
+    user: Annotated[str | None, Field(description="For whom the run was made.")] = None
+    session: Annotated[str | None, Field(description="The conversation's id.")] = None
     tool: Annotated[str | None, Field(description="A tool that was called.")] = None
+    origin: Annotated[
+        str | None, Field(description="The tool, model or agent where its failure began.")
+    ] = None
+    error_type: str | None = None
+    model: str | None = None
+    min_cost: Annotated[
+        float | None, Field(ge=0, allow_inf_nan=False, description="In US dollars.")
+    ] = None
     since: Since = None
     until: Since = None
     sort: Annotated[
@@ -59,6 +73,8 @@ class Show(Asked):
     Failures, open work and large items come first.
     """
 
+    command_budget = 1_500
+
     run: Reference
 
 
@@ -68,6 +84,8 @@ class Why(Asked):
     Returns the record where it began with its full id, its error, the calls that led there, and
     what the model saw.
     """
+
+    command_budget = 1_500
 
     run: Annotated[
         Reference | None, Field(description="A run or record; the latest failed run if omitted.")

@@ -1,7 +1,7 @@
 """The outline of a tree: one line for each record that fits the budget, the rest folded.
 
-Records are shown in the order of their importance: marked records, failures that made the run fail,
-open records, handled failures, and then the records that took the greatest share of the run's time,
+Records are shown in the order of their importance: failures that made the run fail, open records,
+and then, in turns, handled failures and the records that took the greatest share of the run's time,
 cost or tokens. A record is shown below the records above it, or, if these do not fit, below the
 nearest shown one, with the number of levels in between.
 """
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from types import MappingProxyType
+from datetime import UTC, datetime
+from itertools import chain, zip_longest
+from typing import NamedTuple
+from uuid import UUID
 
 from msgspec import Struct
 
+from tracer.lineage.links import Part, whole_status
 from tracer.lineage.tree import (
     Node,
     PlanNode,
@@ -34,7 +37,7 @@ from tracer.questions.text import (
     quoted,
     tokens,
 )
-from tracer.records import ABANDONED, Kind
+from tracer.records import ABANDONED, Kind, Status
 from tracer.records.merge import RULES
 
 WORDS = {Kind.PLAN: "plan", Kind.STEP: "step", Kind.THINK_ACT: "round", Kind.TOOL_CALL: "call"}
@@ -81,7 +84,6 @@ class OutlineLine(Struct, rename="camel"):
     totals: TreeTotals
     text: str | None
     """The beginning of its request, thought or arguments; if it failed, of its error."""
-    mark: str | None = None
     folded: Folded | None = None
 
 
@@ -108,7 +110,7 @@ class Outline(Struct, rename="camel"):
         total = self.totals
         figures = (
             joined(f"run {handle(self.root_plan_id)}", ended(self.status, self.reason)),
-            joined(duration(self.duration_ms), "long") if self.duration_ms else "open",
+            duration(self.duration_ms),
             counted(self.records, "record"),
             counted(total.failures, "failure") if total.failures else "",
             tokens(total.input_tokens, total.output_tokens),
@@ -191,89 +193,96 @@ class Walk:
         while (index := self.parents[index]) >= 0:
             yield index
 
+    def find(self, record_id: str) -> int:
+        """Return the index of a record; 0 if the tree lacks it."""
+        return next((i for i, node in enumerate(self.nodes) if id_of(node) == record_id), 0)
 
-def whole_duration(walk: Walk) -> float | None:
-    """Return the duration of a node; of the first run of a piece of work, that of all parts."""
+
+class Whole(NamedTuple):
+    """How a record ended; of the first run of a piece of work, how the whole did."""
+
+    status: str
+    reason: str | None
+    duration_ms: float | None
+
+
+def whole_of(walk: Walk) -> Whole:
+    """Return how the top of a tree ended, as the list of runs shows it."""
     top = walk.nodes[0]
-    parts = [node for node in walk.nodes[1:] if isinstance(node, PlanNode) and node.continues]
-    ends = [each.finished_at for each in (top, *parts) if each.status != ABANDONED]
-    ended = [each for each in ends if each is not None]
-    if not parts or not ended or top.started_at is None:
-        return top.duration_ms
-    is_open = len(ended) < len(ends)
-    return None if is_open else (max(ended) - top.started_at).total_seconds() * 1000
+    later = [node for node in walk.nodes[1:] if isinstance(node, PlanNode) and node.continues]
+    if not isinstance(top, PlanNode) or top.plan_id != top.root_plan_id or not later:
+        return Whole(top.status, top.reason, top.duration_ms)
+    parts = [top, *sorted(later, key=lambda plan: plan.position or 0)]
+    status = whole_status([_part_of(each) for each in parts]) or top.status
+    if status == ABANDONED or not Status(status).is_ending:
+        return Whole(status, None, None)
+    last = [each for each in parts if not (each.continues and each.continues.is_inside)][-1]
+    ends = [each.finished_at for each in parts if each.finished_at is not None]
+    if not ends or top.started_at is None:
+        return Whole(status, last.reason, None)
+    return Whole(status, last.reason, (max(ends) - top.started_at).total_seconds() * 1000)
 
 
-def outline(
-    tree: Node,
-    budget: int,
-    marks: Mapping[str, str] = MappingProxyType({}),
-    *,
-    root: PlanNode | None = None,
-) -> Outline:
+def _part_of(plan: PlanNode) -> Part:
+    continued = plan.continues or None
+    return Part(
+        UUID(plan.root_plan_id),
+        plan.started_at or datetime.min.replace(tzinfo=UTC),
+        plan.status,
+        continued and UUID(continued.root_plan_id),
+        continued is not None and continued.is_inside,
+    )
+
+
+def outline(tree: PlanNode, budget: int, record_id: str | None = None) -> Outline:
     """Return the outline of a tree, whose text has at most `budget` tokens.
 
     Args:
-        tree: The root, from `build_tree`, or any node of such a tree.
+        tree: A plan with everything below it, from `build_tree`.
         budget: The number of tokens; see `TOKEN_BYTES`.
-        marks: Notes to records by id. Marked records are shown first.
-        root: The root of the tree, if `tree` is a node below it.
+        record_id: The record of the tree with which the outline begins; by default, the plan. If
+            the tree lacks the record, the outline begins with the plan, too.
 
     Raises:
         BadRequest: The budget is too small.
     """
-    root = root or (tree if isinstance(tree, PlanNode) else None)
     walk = Walk(tree)
+    if record_id is not None and (at := walk.find(record_id)):
+        walk = Walk(walk.nodes[at])
+    top, whole = walk.nodes[0], whole_of(walk)
     shown = Outline(
-        id=id_of(tree),
-        handle=handle(id_of(tree)),
-        root_plan_id=root.root_plan_id if root else id_of(tree),
-        title=text_of(tree),
-        status=tree.status,
-        reason=tree.reason,
-        duration_ms=whole_duration(walk),
-        totals=tree.cumulative,
+        id=id_of(top),
+        handle=handle(id_of(top)),
+        root_plan_id=tree.root_plan_id,
+        title=text_of(top),
+        status=whole.status,
+        reason=whole.reason,
+        duration_ms=whole.duration_ms,
+        totals=top.cumulative,
         records=len(walk.nodes),
         lines=[],
     )
     room = budget_bytes(budget) - len(shown.text().encode())
-    lines = _fill(walk, room, _by_importance(walk, root, marks), marks)
+    lines = _fill(walk, room, _by_importance(walk, tree))
     _fold(walk, lines)
     shown.lines = [lines[index] for index in sorted(lines)]
     return shown
 
 
-def outline_below(tree: PlanNode, record_id: str, budget: int) -> Outline:
-    """Return the outline of a record of a tree; of the whole tree if the tree lacks the record."""
-    walk = Walk(tree)
-    below = next((node for node in walk.nodes if id_of(node) == record_id), tree)
-    return outline(below, budget, root=tree)
-
-
-def kind_of(tree: PlanNode, record_id: str) -> Kind:
-    """Return the kind of a record of a tree; `run` if the tree lacks the record."""
-    return next((node.kind for node in Walk(tree).nodes if id_of(node) == record_id), Kind.RUN)
-
-
-def _by_importance(walk: Walk, root: PlanNode | None, marks: Mapping[str, str]) -> Iterator[int]:
+def _by_importance(walk: Walk, tree: PlanNode) -> Iterator[int]:
     """Yield the indexes of the nodes, the most important first. Indexes may repeat."""
-    origins = {each.id: each.is_handled for each in (root and root.failure_origins) or ()}
-    ranks: list[list[int]] = [[], [], [], []]
+    origins = {each.id: each.is_handled for each in tree.failure_origins or ()}
+    causes: list[int] = []
+    handled: list[int] = []
     for index, node in enumerate(walk.nodes):
-        if marks and id_of(node) in marks:
-            ranks[0].append(index)
-        elif node.status == "failed" and id_of(node) in origins:
-            ranks[3 if origins[id_of(node)] else 1].append(index)
-        elif node.status in OPEN:
-            ranks[2].append(index)
+        if (is_handled := origins.get(id_of(node))) is not None:
+            (handled if is_handled else causes).append(index)
     total = walk.nodes[0]
     by_size = sorted(range(len(walk.nodes)), key=lambda index: _size(walk.nodes[index], total))
-    yield 0
-    yield from chain(*ranks[:3])
-    for position, index in enumerate(by_size):  # alternately: handled failures may be many
-        if position < len(ranks[3]):
-            yield ranks[3][position]
-        yield index
+    in_turns = chain.from_iterable(zip_longest(handled, by_size))  # both may be many
+    yield from chain([0], causes)
+    yield from (index for index, node in enumerate(walk.nodes) if node.status in OPEN)
+    yield from (index for index in in_turns if index is not None)
 
 
 def _size(node: Node, total: Node) -> float:
@@ -286,9 +295,7 @@ def _size(node: Node, total: Node) -> float:
     )
 
 
-def _fill(
-    walk: Walk, room: int, indexes: Iterable[int], marks: Mapping[str, str]
-) -> dict[int, OutlineLine]:
+def _fill(walk: Walk, room: int, indexes: Iterable[int]) -> dict[int, OutlineLine]:
     """Return the lines that fit into `room` bytes, by index. The first line always fits."""
     lines: dict[int, OutlineLine] = {}
     shown_children: Counter[int] = Counter()
@@ -296,7 +303,7 @@ def _fill(
     for index in indexes:
         if index in lines:
             continue
-        path, needed = _path(walk, index, lines, marks, room)
+        path, needed = _path(walk, index, lines, room)
         if lines and needed > room:
             last, line = path.popitem()
             path, needed = {last: line}, _size_of(line) + FOLD_BYTES + SKIP_BYTES
@@ -316,7 +323,7 @@ def _fill(
 
 
 def _path(
-    walk: Walk, index: int, lines: Mapping[int, OutlineLine], marks: Mapping[str, str], room: int
+    walk: Walk, index: int, lines: Mapping[int, OutlineLine], room: int
 ) -> tuple[dict[int, OutlineLine], int]:
     """Return the lines of a node and of the hidden nodes above it, and their size in bytes.
 
@@ -327,7 +334,7 @@ def _path(
     for each in chain([index], walk.above(index)):
         if each in lines or (path and needed > room):
             break
-        path[each] = _line(walk, each, marks)
+        path[each] = _line(walk, each)
         fold = FOLD_BYTES if walk.child_counts[each] else 0
         needed += _size_of(path[each]) + fold
     return dict([*path.items()][::-1]), needed
@@ -337,7 +344,7 @@ def _size_of(line: OutlineLine) -> int:
     return len(_text_of(line).encode()) + 1
 
 
-def _line(walk: Walk, index: int, marks: Mapping[str, str]) -> OutlineLine:
+def _line(walk: Walk, index: int) -> OutlineLine:
     node = walk.nodes[index]
     record_id = id_of(node)
     failed = node.status in ("failed", "cancelled")
@@ -353,7 +360,6 @@ def _line(walk: Walk, index: int, marks: Mapping[str, str]) -> OutlineLine:
         duration_ms=node.duration_ms,
         totals=node.cumulative,
         text=(error_of(node) if failed else None) or text_of(node),
-        mark=marks.get(record_id),
     )
 
 
@@ -401,7 +407,6 @@ def _text_of(line: OutlineLine) -> str:
     status = "" if line.status == "succeeded" else ended(line.status, line.reason).upper()
     used = "" if kind == "call" else tokens(line.totals.input_tokens, line.totals.output_tokens)
     return _indent(line.level) + joined(
-        f">>> {line.mark} >>>" if line.mark else "",
         f"(…{line.skipped} levels)" if line.skipped else "",
         kind,
         line.handle,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from tracer.questions.outline import (
     id_of,
     name_of,
     text_of,
-    whole_duration,
+    whole_of,
 )
 from tracer.questions.text import (
     block,
@@ -142,46 +143,67 @@ def _headline(hop: Hop) -> str:
     return joined(hop.kind, hop.handle, name(hop.name), status, duration(hop.duration_ms))
 
 
-def target_of(tree: PlanNode) -> tuple[Because, str]:
-    """Return why a run ended as it did, in one word of `Why.because`, and the id of the origin."""
-    failures = tree.failure_origins or ()
-    root_cause = next((each.id for each in failures if not each.is_handled), None)
-    if root_cause is not None:
-        return "failed", root_cause
-    open_nodes = [node for node in Walk(tree).nodes if node.status in OPEN]
-    if open_nodes and tree.status != "succeeded":
-        # Records of other open records are open, too: the last one in the tree waits for nothing.
-        deepest = open_nodes[-1]
-        return "abandoned" if deepest.status == ABANDONED else "open", id_of(deepest)
-    if failures:
-        return "handled", failures[0].id
-    return "slow", id_of(_slowest(tree))
+@dataclass(frozen=True)
+class Target:
+    """The record to which an explanation leads."""
+
+    tree: PlanNode
+    walk: Walk
+    because: Because
+    path: list[Node]
+    """The records from the root down to it."""
+
+    @property
+    def origin(self) -> Node:
+        """The record."""
+        return self.path[-1]
+
+    @property
+    def round_id(self) -> str | None:
+        """The id of the round that chose it; of a round, its own; None if no round did."""
+        rounds = (node for node in self.path[::-1] if isinstance(node, ThinkActNode))
+        return next((node.think_act_id for node in rounds), None)
 
 
-def _slowest(tree: PlanNode) -> Node:
-    """Return the record with the longest time of its own."""
+def target_of(tree: PlanNode, record_id: str | None = None) -> Target:
+    """Return the record that explains a run's outcome.
+
+    Args:
+        tree: The run, from `build_tree`.
+        record_id: The record that the question is about; None or the run's id: the whole run.
+    """
     walk = Walk(tree)
+    because, at = _cause(tree, walk)
+    if record_id not in (None, tree.plan_id):
+        because, at = "record", walk.find(record_id)
+    return Target(tree, walk, because, [walk.nodes[each] for each in (at, *walk.above(at))][::-1])
+
+
+def _cause(tree: PlanNode, walk: Walk) -> tuple[Because, int]:
+    """Return why a run ended as it did, and the index of the record where that began."""
+    failures = tree.failure_origins or ()
+    if failures and not failures[0].is_handled:
+        return "failed", walk.find(failures[0].id)
+    open_nodes = [index for index, node in enumerate(walk.nodes) if node.status in OPEN]
+    if open_nodes and whole_of(walk).status != "succeeded":
+        # Records above other open records are open, too: the last one in the tree waits for none.
+        deepest = open_nodes[-1]
+        return "abandoned" if walk.nodes[deepest].status == ABANDONED else "open", deepest
+    if failures:
+        return "handled", walk.find(failures[0].id)
     own = [node.duration_ms or 0.0 for node in walk.nodes]
-    for index, node in enumerate(walk.nodes):
-        if (parent := walk.parents[index]) >= 0:
-            own[parent] -= node.duration_ms or 0.0
-    return walk.nodes[max(range(len(own)), key=own.__getitem__)]
+    for index, node in enumerate(walk.nodes[1:], 1):
+        own[walk.parents[index]] -= node.duration_ms or 0.0
+    return "slow", max(range(len(own)), key=own.__getitem__)
 
 
 def explain(
-    tree: PlanNode,
-    because: Because,
-    origin_id: str,
-    budget: int,
-    record: Outcome | None = None,
-    messages: str | None = None,
+    target: Target, budget: int, record: Outcome | None = None, messages: str | None = None
 ) -> Why:
     """Return the explanation of a run's outcome.
 
     Args:
-        tree: The run, from `build_tree`.
-        because: See `target_of`.
-        origin_id: The id of the record to which the path leads.
+        target: See `target_of`.
         budget: The number of tokens of the text.
         record: The complete record of the origin; by default, its node has the error.
         messages: The messages to the model whose round chose the origin.
@@ -190,23 +212,19 @@ def explain(
         BadRequest: The budget is too small.
     """
     budget_bytes(budget)
-    walk = Walk(tree)
-    at = next((i for i, node in enumerate(walk.nodes) if id_of(node) == origin_id), 0)
-    above = [at, *walk.above(at)]
-    nodes = [walk.nodes[index] for index in above][::-1]
+    tree, nodes, origin, whole = target.tree, target.path, target.origin, whole_of(target.walk)
     path = [*_hops(nodes)]
-    origin = walk.nodes[at]
     error = origin.error or {"type": None, "message": None, "stack": None}
-    failures = {each.id for each in tree.failure_origins or ()} - {origin_id}
-    others = Counter(_what_failed(node) for node in walk.nodes if id_of(node) in failures)
+    failures = {each.id for each in tree.failure_origins or ()} - {id_of(origin)}
+    others = Counter(_what_failed(node) for node in target.walk.nodes if id_of(node) in failures)
     return Why(
         root_plan_id=tree.root_plan_id,
         handle=handle(tree.root_plan_id),
         title=tree.title or tree.user_request,
-        status=tree.status,
-        reason=tree.reason,
-        duration_ms=whole_duration(walk),
-        because=because,
+        status=whole.status,
+        reason=whole.reason,
+        duration_ms=whole.duration_ms,
+        because=target.because,
         origin=path[-1],
         levels=sum(isinstance(node, PlanNode) for node in nodes) - 1,
         path=path,
@@ -217,16 +235,6 @@ def explain(
         others=dict(others),
         budget=budget,
     )
-
-
-def round_above(tree: PlanNode, record_id: str) -> str | None:
-    """Return the id of the round that chose a record; of a round, its own."""
-    walk = Walk(tree)
-    at = next((i for i, node in enumerate(walk.nodes) if id_of(node) == record_id), 0)
-    for index in (at, *walk.above(at)):
-        if isinstance(node := walk.nodes[index], ThinkActNode):
-            return node.think_act_id
-    return None
 
 
 def _hops(nodes: Sequence[Node]) -> Iterator[Hop]:

@@ -215,6 +215,8 @@ def list_of_runs(
         ("{}.deployment_environment = %(environment)s", "environment", wanted.environment),
     ):
         looked_for.add(_of_run(condition, reaches_parts), **{name: _stored(value)})
+    cost = _value_of(RunOrder.CHEAPEST, reaches_parts)
+    looked_for.add(f"{cost} >= %(min_cost)s", min_cost=wanted.min_cost)
     return listing
 
 

@@ -7257,7 +7257,6 @@ export interface components {
             durationMs: number | null;
             totals: components["schemas"]["TreeTotals"];
             text: string | null;
-            mark: string | null;
             folded: components["schemas"]["Folded"] | null;
         };
         /**
@@ -8315,6 +8314,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description The least known cost in US dollars. */
+                minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
@@ -8496,6 +8497,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description The least known cost in US dollars. */
+                minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
@@ -8596,6 +8599,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description The least known cost in US dollars. */
+                minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
                 q?: string | null;
                 /** @description Whether to also list traces without an agent, model or tool call. */
@@ -9587,11 +9592,20 @@ export interface operations {
                 q?: string | null;
                 /** @description failed, running, abandoned, succeeded … */
                 status?: string | null;
+                /** @description An agent that took part. */
                 agent?: string | null;
+                /** @description For whom the run was made. */
                 user?: string | null;
+                /** @description The conversation's id. */
                 session?: string | null;
                 /** @description A tool that was called. */
                 tool?: string | null;
+                /** @description The tool, model or agent where its failure began. */
+                origin?: string | null;
+                errorType?: string | null;
+                model?: string | null;
+                /** @description In US dollars. */
+                minCost?: number | null;
                 /** @description 30m, 24h, 7d or RFC 3339. */
                 since?: string | null;
                 /** @description 30m, 24h, 7d or RFC 3339. */
