@@ -40,8 +40,7 @@ async def database(
     if settings.url is not None:
         raise ConfigurationError(
             "This command needs a database, but TRACER_URL is set and names a server. "
-            "Unset TRACER_URL. Only `tracer run`, `export`, `import` and `spool` work with a "
-            "server alone."
+            "Repeat it with TRACER_URL unset: `env -u TRACER_URL tracer …`."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.

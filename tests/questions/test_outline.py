@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.questions.failing_runs import HANDLED, failing_run
 from tests.questions.random_trees import SHAPES, random_tree
 from tracer.errors import BadRequest
 from tracer.lineage.tree import PlanNode
 from tracer.questions import outline
 from tracer.questions.text import LEAST_BUDGET, TOKEN_BYTES
+from tracer.storage.memory import RecordingInMemory
 
 
 def size_in_tokens(text: str) -> float:
@@ -55,6 +57,17 @@ def test_outline_of_a_large_tree_keeps_every_budget(shape: str, size: int) -> No
 
     for budget in (LEAST_BUDGET, 1_000, 8_000):
         check(tree, budget)
+
+
+@pytest.mark.parametrize("budget", [LEAST_BUDGET, 1_000])
+def test_origin_of_the_failure_is_shown_before_other_failures(budget: int) -> None:
+    run = failing_run(1, 600)
+    store = RecordingInMemory()
+    store.events += run.events
+    tree = store.tree(run.root)
+    assert len(tree.failure_origins or ()) == HANDLED + 1
+
+    assert str(run.origin) in {line.id for line in outline(tree, budget).lines}
 
 
 def test_budget_below_the_least_is_rejected() -> None:

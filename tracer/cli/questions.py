@@ -37,7 +37,11 @@ async def ask(settings: Settings, question: str, asked: dict[str, Any], *, as_js
         return answer.text
 
 
-STYLES = {r"FAILED|ABANDONED|\berror\b": "red", r"\br[0-9a-f]{10}\b": "cyan", r"RUNNING": "yellow"}
+STYLES = {
+    r"\b(FAILED|ABANDONED|error)\b": "red",
+    r"\br[0-9a-f]{10}\b": "cyan",
+    r"RUNNING": "yellow",
+}
 
 
 def show(text: str) -> None:
@@ -159,7 +163,7 @@ async def _follow(server: httpx2.AsyncClient, run_id: str) -> None:
                     return
                 after, is_connected = run.json()["revision"], True
             path, given = f"api/runs/{run_id}/events", {"after": after}
-            async with server.sse("GET", path, params=given, max_event_size=None) as events:
+            async with server.sse(path, params=given, max_event_size=None) as events:
                 await check(events.response)
                 async for event in events:
                     if event.event == "deleted":
@@ -170,7 +174,9 @@ async def _follow(server: httpx2.AsyncClient, run_id: str) -> None:
                         show(f"{handle(run_id)} changed too much to list: tracer show {run_id}")
                         after = None
                         break
-                    for record in sorted(orjson.loads(event.data).get("changed", ()), key=_moment):
+                    for record in sorted(
+                        orjson.loads(event.data or b"{}").get("changed", ()), key=_moment
+                    ):
                         _print_change(run_id, record, seen)
                     if seen.get(run_id) in ENDED:
                         return

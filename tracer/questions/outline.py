@@ -1,15 +1,15 @@
 """The outline of a tree: one line for each record that fits the budget, the rest folded.
 
-Records are shown in the order of their importance: failures that made the run fail, open records,
-and then, in turns, handled failures and the records that took the greatest share of the run's time,
-cost or tokens. A record is shown below the records above it, or, if these do not fit, below the
-nearest shown one, with the number of levels in between.
+Records are shown in the order of their importance: the origin of the failure, open records, and
+then, in turns, other failures and the records that took the greatest share of the run's time, cost
+or tokens. Each is followed by the records above it. As many of them are shown as fit the budget. If
+records above a shown one do not fit, its line has their number.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, zip_longest
 from typing import NamedTuple
@@ -48,13 +48,8 @@ OPEN = frozenset({"pending", "running", ABANDONED})
 MOST_INDENT = 24
 """The largest indentation of a line in spaces."""
 
-FOLD_BYTES = 112 + MOST_INDENT
-"""The size that is reserved for the line of the records that are folded below a record."""
-
-SKIP_BYTES = 24
-"""The size that is reserved for the number of skipped levels."""
-
-MOST_REFUSED = 50
+LEAST_LINE = 20
+"""The fewest bytes of a line."""
 
 
 class Folded(Struct, rename="camel"):
@@ -176,7 +171,6 @@ class Walk:
         self.nodes: list[Node] = []
         self.parents: list[int] = []
         self.levels: list[int] = []
-        self.child_counts: list[int] = []
         stack: list[tuple[Node, int, int]] = [(top, -1, 0)]
         while stack:
             node, parent, level = stack.pop()
@@ -185,7 +179,6 @@ class Walk:
             self.parents.append(parent)
             self.levels.append(level)
             below = [*children(node)]
-            self.child_counts.append(len(below))
             stack += [(child, index, level + 1) for child in below[::-1]]
 
     def above(self, index: int) -> Iterator[int]:
@@ -262,27 +255,31 @@ def outline(tree: PlanNode, budget: int, record_id: str | None = None) -> Outlin
         records=len(walk.nodes),
         lines=[],
     )
-    room = budget_bytes(budget) - len(shown.text().encode())
-    lines = _fill(walk, room, _by_importance(walk, tree))
-    _fold(walk, lines)
-    shown.lines = [lines[index] for index in sorted(lines)]
+    order, room = _by_importance(walk, tree), budget_bytes(budget)
+
+    def is_too_long(count: int) -> bool:
+        shown.lines = _lines(walk, order[:count])
+        return len(shown.text().encode()) > room
+
+    most = min(len(order), room // LEAST_LINE)
+    count = bisect_left(range(1, most + 1), True, key=is_too_long)
+    shown.lines = _lines(walk, order[: max(1, count)])
     return shown
 
 
-def _by_importance(walk: Walk, tree: PlanNode) -> Iterator[int]:
-    """Yield the indexes of the nodes, the most important first. Indexes may repeat."""
-    origins = {each.id: each.is_handled for each in tree.failure_origins or ()}
-    causes: list[int] = []
-    handled: list[int] = []
-    for index, node in enumerate(walk.nodes):
-        if (is_handled := origins.get(id_of(node))) is not None:
-            (handled if is_handled else causes).append(index)
-    total = walk.nodes[0]
-    by_size = sorted(range(len(walk.nodes)), key=lambda index: _size(walk.nodes[index], total))
-    in_turns = chain.from_iterable(zip_longest(handled, by_size))  # both may be many
-    yield from chain([0], causes)
-    yield from (index for index, node in enumerate(walk.nodes) if node.status in OPEN)
-    yield from (index for index in in_turns if index is not None)
+def _by_importance(walk: Walk, tree: PlanNode) -> list[int]:
+    """Return the indexes of the nodes, the most important first, each before those above it."""
+    index_of = {id_of(node): index for index, node in enumerate(walk.nodes)}
+    failures = [index_of[each.id] for each in tree.failure_origins or () if each.id in index_of]
+    still_open = [index for index, node in enumerate(walk.nodes) if node.status in OPEN]
+    by_size = sorted(index_of.values(), key=lambda index: _size(walk.nodes[index], walk.nodes[0]))
+    in_turns = chain.from_iterable(zip_longest(failures, by_size))  # both may be many
+    found = {0: None}
+    for index in chain(failures[:1], still_open, in_turns):
+        while index is not None and index not in found:
+            found[index] = None
+            index = walk.parents[index]
+    return [*found]
 
 
 def _size(node: Node, total: Node) -> float:
@@ -295,53 +292,11 @@ def _size(node: Node, total: Node) -> float:
     )
 
 
-def _fill(walk: Walk, room: int, indexes: Iterable[int]) -> dict[int, OutlineLine]:
-    """Return the lines that fit into `room` bytes, by index. The first line always fits."""
-    lines: dict[int, OutlineLine] = {}
-    shown_children: Counter[int] = Counter()
-    refused = 0
-    for index in indexes:
-        if index in lines:
-            continue
-        path, needed = _path(walk, index, lines, room)
-        if lines and needed > room:
-            last, line = path.popitem()
-            path, needed = {last: line}, _size_of(line) + FOLD_BYTES + SKIP_BYTES
-        if lines and needed > room:
-            refused += 1
-            if refused > MOST_REFUSED:  # what is less important is hardly smaller
-                break
-            continue
-        room -= needed
-        lines |= path
-        for each in path:
-            shown_children[walk.parents[each]] += 1
-        for each in {*path, *(walk.parents[each] for each in path)} & lines.keys():
-            if walk.child_counts[each] and shown_children[each] == walk.child_counts[each]:
-                room += FOLD_BYTES  # nothing below it is folded
-    return lines
-
-
-def _path(
-    walk: Walk, index: int, lines: Mapping[int, OutlineLine], room: int
-) -> tuple[dict[int, OutlineLine], int]:
-    """Return the lines of a node and of the hidden nodes above it, and their size in bytes.
-
-    The path may be incomplete if it does not fit into `room` bytes. The node itself comes last.
-    """
-    path: dict[int, OutlineLine] = {}
-    needed = 0
-    for each in chain([index], walk.above(index)):
-        if each in lines or (path and needed > room):
-            break
-        path[each] = _line(walk, each)
-        fold = FOLD_BYTES if walk.child_counts[each] else 0
-        needed += _size_of(path[each]) + fold
-    return dict([*path.items()][::-1]), needed
-
-
-def _size_of(line: OutlineLine) -> int:
-    return len(_text_of(line).encode()) + 1
+def _lines(walk: Walk, indexes: Iterable[int]) -> list[OutlineLine]:
+    """Return the lines of some nodes, in document order, with what is folded below them."""
+    lines = {index: _line(walk, index) for index in sorted(indexes)}
+    _fold(walk, lines)
+    return [*lines.values()]
 
 
 def _line(walk: Walk, index: int) -> OutlineLine:
