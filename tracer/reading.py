@@ -38,9 +38,12 @@ from tracer.text import unescape
 # --- A run as objects.
 
 
+def _text(text: str | None) -> str | None:
+    return None if text is None else unescape(text)
+
+
 def _error(row: Row) -> str | None:
-    error = row.error
-    return None if error is None else unescape(error["message"] or error["type"] or "")
+    return None if row.error is None else _text(row.error["message"] or row.error["type"] or "")
 
 
 def _value(text: str | None) -> Any:
@@ -133,9 +136,7 @@ class Round:
     @property
     def thought(self) -> str | None:
         """The text of the model's answer."""
-        return (
-            None if self.node is None or self.node.thought is None else unescape(self.node.thought)
-        )
+        return None if self.node is None else _text(self.node.thought)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,14 +178,12 @@ class Plan:
     @property
     def request(self) -> str | None:
         """The request, word for word."""
-        text = self.node.user_request
-        return None if text is None else unescape(text)
+        return _text(self.node.user_request)
 
     @property
     def answer(self) -> str | None:
         """The outcome."""
-        text = self.node.summary
-        return None if text is None else unescape(text)
+        return _text(self.node.summary)
 
     @property
     def seconds(self) -> float | None:
@@ -259,6 +258,14 @@ class Refused(BadRequest):
         """The status code of HTTP."""
         is_usage = status in (400, 422) or code == "ambiguous_reference"
         self.exit_code = NOTHING_FOUND if status == 404 else USAGE if is_usage else FAILED
+
+
+def unreachable(url: str, error: httpx2.HTTPError) -> StoreUnavailable:
+    """Return the error for a request that got no response."""
+    return StoreUnavailable(
+        f"The server at {url} does not answer ({type(error).__name__}). Check that it runs and "
+        "that TRACER_URL is its address."
+    )
 
 
 def refusal(status: int, content: bytes) -> Refused:
@@ -402,10 +409,7 @@ class ServerReader:
         try:
             answer = self._client.get(path, params=wanted)
         except httpx2.HTTPError as error:
-            raise StoreUnavailable(
-                f"The server at {self._url} does not answer ({type(error).__name__}). Check that "
-                "it runs and that TRACER_URL is its address."
-            ) from error
+            raise unreachable(self._url, error) from error
         if not answer.is_success:
             raise refusal(answer.status_code, answer.content)
         return answer.content

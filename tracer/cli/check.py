@@ -48,7 +48,7 @@ def check(
 def _markdown(lines: list[str], figures: dict[str, float | None]) -> str:
     """Return Markdown. All recorded texts are in a code block, so that they cannot be markup."""
     text = "\n".join(lines[1:]).strip("\n")
-    fence = "`" * max(3, *(len(each) + 1 for each in re.findall("`+", text)), 3)
+    fence = "`" * max([3, *(len(each) + 1 for each in re.findall("`+", text))])
     shown = [
         f"{name} {value:g}" if value is not None else f"{name} unknown"
         for name, value in figures.items()

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import httpx2
 
-from tracer.errors import StoreUnavailable
-from tracer.reading import refusal
+from tracer.reading import refusal, unreachable
 from tracer.settings import LOCAL_SERVER, Settings
 
 SECONDS = 120.0
@@ -28,10 +27,7 @@ async def server_of(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
         ) as client:
             yield client
     except httpx2.HTTPError as error:
-        raise StoreUnavailable(
-            f"The server at {url} does not answer ({type(error).__name__}). Check that it runs and "
-            "that TRACER_URL is its address."
-        ) from error
+        raise unreachable(url, error) from error
 
 
 async def check(answer: httpx2.Response) -> None:

@@ -40,27 +40,25 @@ def setup(
         has_key = settings.api_key is not None
         if agent is Agent.CODEX:
             path = Path(os.environ.get("CODEX_HOME") or "~/.codex").expanduser() / "config.toml"
-            text = _codex(_read(path), url, has_key=has_key)
+            with_server = _codex
         else:
-            folder = Path(os.environ.get("CLAUDE_CONFIG_DIR") or "~").expanduser()
-            path = folder / ".claude.json"
-            text = _claude(path, _read(path), url, has_key=has_key)
+            path = Path(os.environ.get("CLAUDE_CONFIG_DIR") or "~").expanduser() / ".claude.json"
+            with_server = _claude
         if is_printed:
-            alone = _codex("", url, has_key=has_key) if agent is Agent.CODEX else None
-            typer.echo(f"# {path}\n{(alone or _claude(path, '', url, has_key=has_key)).rstrip()}")
+            typer.echo(f"# {path}\n{with_server('', url, has_key=has_key).rstrip()}")
             return
-        _write(path, text)
+        _write(path, with_server(_read(path), url, has_key=has_key))
         console.print(f"{path} names the MCP server at {url}. Restart {agent.value}.", markup=False)
         if not has_key:
             console.print("TRACER_API_KEY is not set. If the server needs keys, set it and repeat.")
 
 
-def _claude(path: Path, before: str, url: str, *, has_key: bool) -> str:
+def _claude(before: str, url: str, *, has_key: bool) -> str:
     try:
         settings = json.loads(before or "{}")
         servers = settings.setdefault("mcpServers", {})
     except (ValueError, AttributeError):
-        raise BadRequest(f"{path} is not a JSON object. Correct it, and repeat.") from None
+        raise BadRequest("~/.claude.json is not a JSON object. Correct it, and repeat.") from None
     headers = {"headers": {"Authorization": "Bearer ${TRACER_API_KEY}"}} if has_key else {}
     servers["tracer"] = {"type": "http", "url": url, **headers}
     return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"

@@ -299,11 +299,10 @@ class StatsAnswer(Struct, rename="camel"):
 
 def stats(by: str, since: datetime | None, rows: Sequence[Any], budget: int) -> StatsAnswer:
     """Return the answer to `stats`. Each row is a `ToolStats`, or a `Spend` unless `by` is tool."""
-    tools, spend = (rows, ()) if by == "tool" else ((), rows)
-    return StatsAnswer(
-        *(by, since, convert(tools, list[ToolLine], from_attributes=True)),
-        *(convert(spend, list[SpendLine], from_attributes=True), budget),
-    )
+    is_tool = by == "tool"
+    tools = convert(rows if is_tool else (), list[ToolLine], from_attributes=True)
+    spend = convert(() if is_tool else rows, list[SpendLine], from_attributes=True)
+    return StatsAnswer(by, since, tools, spend, budget)
 
 
 # --- The comparison of two runs.

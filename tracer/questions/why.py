@@ -32,7 +32,7 @@ from tracer.questions.text import (
     quoted,
     within,
 )
-from tracer.records import ABANDONED
+from tracer.records import ABANDONED, Kind
 from tracer.records.conversation import conversation
 from tracer.records.record_classes import Outcome
 
@@ -140,7 +140,8 @@ def _round(hop: Hop) -> str:
 
 def _headline(hop: Hop) -> str:
     status = "" if hop.status == "succeeded" else hop.status.upper()
-    return joined(hop.kind, hop.handle, name(hop.name), status, duration(hop.duration_ms))
+    kind = WORDS[Kind(hop.kind)]
+    return joined(kind, hop.handle, name(hop.name), status, duration(hop.duration_ms))
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ def _hops(nodes: Sequence[Node]) -> Iterator[Hop]:
             yield Hop(
                 id=id_of(node),
                 handle=handle(id_of(node)),
-                kind=WORDS[node.kind],
+                kind=str(node.kind),
                 name=name_of(node),
                 status=node.status,
                 duration_ms=node.duration_ms,
