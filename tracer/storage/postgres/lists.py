@@ -627,12 +627,12 @@ def _bounded(listing: Listing) -> Listing:
 
 def _examined(connection: SyncConnection, listing: Listing) -> str:
     """Return the SQL, from `FROM` on, that selects the matching runs among the examined ones."""
-    matching = f"WHERE {listing.wanted}" if listing.wanted.conditions else ""
-    if matching and standing_of_sync(connection).is_spread:
+    wanted = f"{listing.wanted}" if listing.wanted.conditions else "true"
+    if standing_of_sync(connection).is_spread:
         return f"""FROM run WHERE root_plan_id IN (
             SELECT root_plan_id {listing.rows} LIMIT {listing.most_examined}
-        ) AND {listing.wanted}"""
-    return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run {matching}"
+        ) AND {wanted}"""
+    return f"FROM (SELECT * {listing.rows} LIMIT {listing.most_examined}) AS run WHERE {wanted}"
 
 
 def count_running(
