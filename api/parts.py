@@ -19,7 +19,7 @@ from tracer.records import DEFAULT_PROJECT_ID, Run
 from tracer.records.access import ApiKey, Caller, NewKey, ProjectSettings, Scope, SettingsChange
 from tracer.records.events import Event
 from tracer.records.prices import ModelPrice
-from tracer.search import SearchProgress
+from tracer.search import SearchIndex
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 
@@ -171,6 +171,8 @@ class LeaseCounts(Protocol):
 class ProjectStores(Protocol):
     """The stores of all projects of the server's database."""
 
+    search: SearchIndex
+
     async def of(self, project_id: int) -> ProjectStore:
         """Return a project's store."""
 
@@ -182,9 +184,6 @@ class ProjectStores(Protocol):
 
     def pool_stats(self) -> Mapping[str, int]:
         """Return the statistics of the connection pool."""
-
-    def search_progress(self) -> SearchProgress | None:
-        """Return how far the search index is; None if there is none."""
 
     def end(self) -> None:
         """End the event streams of all runs, because the server shuts down."""

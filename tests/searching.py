@@ -26,8 +26,8 @@ class IndexedFirst(SearchIndex):
         """Take the options of connections: `connection_options(url)`, or `pool.kwargs`."""
         home = mkdtemp(prefix="tracer-search-")
         weakref.finalize(self, shutil.rmtree, home, ignore_errors=True)
-        self.directory = SearchDirectory(Path(home) / "index")
-        super().__init__(self.directory)
+        self._followed = SearchDirectory(Path(home) / "index")
+        super().__init__(self._followed)
         self._options = options
         self._following = Lock()
 
@@ -41,7 +41,7 @@ class IndexedFirst(SearchIndex):
     def follow(self) -> None:
         """Index all committed changes."""
         with self._following, sync_connection(self._options) as connection:
-            catch_up(_AllRuns(connection), self.directory)
+            catch_up(_AllRuns(connection), self._followed)
 
 
 class _AllRuns(SearchSource):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from tracer.errors import ConfigurationError
+from tracer.search import ProjectState
 from tracer.settings import Settings
 from tracer.storage.embedded import LOOK_SECONDS, restart_when_dead, start_embedded_postgres
 from tracer.storage.postgres import Pool, ProjectPool, migrate, open_pool
@@ -20,6 +21,7 @@ from tracer.storage.postgres.projects import (
     list_projects,
     project_id_of,
 )
+from tracer.storage.postgres.search_source import search_index
 
 
 @asynccontextmanager
@@ -106,6 +108,16 @@ async def project_settings(
     async with open_pool(database_url) as pool:
         pools = await _chosen(pool, project)
         yield {name: SettingsOfProject(each) for name, each in pools.items()}
+
+
+async def search_states(settings: Settings, database_url: str) -> dict[str, ProjectState]:
+    """Return how far the search index of this machine is, by project name: those that it has."""
+    async with open_pool(database_url) as pool:
+        directory = (await search_index(pool, settings.search_directory)).directory
+        state = directory and directory.state()
+        project_ids = await list_projects(pool)
+    indexed = state.projects if state else {}
+    return {name: indexed[each] for name, each in project_ids.items() if each in indexed}
 
 
 async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:

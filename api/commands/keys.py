@@ -16,11 +16,13 @@ from rich.table import Column, Table
 
 from api.commands import database as db
 from api.commands.database import KeyRing, database, key_ring
-from tracer.cli.terminal import AsJson, Project, console, run_command
+from tracer.cli.terminal import AsJson, Project, console, counted, run_command
+from tracer.clock import utc_now
 from tracer.errors import BadRequest
 from tracer.records import DEFAULT_PROJECT
 from tracer.records.access import ApiKey, ProjectSettings, Scope, SettingsChange
 from tracer.records.masks import PayloadPolicy
+from tracer.search import ProjectState
 from tracer.settings import Settings
 
 # --- The `tracer keys` commands, which manage the keys of all projects directly in the database.
@@ -193,22 +195,26 @@ _FOR_EVER = "none"
 
 @projects.command(name="list")
 def list_projects(as_json: AsJson = False) -> None:
-    """List the projects, with their limits for runs and their policies for payloads."""
+    """List the projects: their limits for runs, policies for payloads, and search indexes."""
 
     async def run(settings: Settings) -> None:
         async with db.database(settings) as url, db.project_settings(url) as projects:
             settings_by_name = {name: await each.read() for name, each in projects.items()}
+            indexed = await db.search_states(settings, url)
         if as_json:
-            shown = [
-                {"name": name, **_settings_json(each)} for name, each in settings_by_name.items()
-            ]
-            typer.echo(orjson.dumps(shown).decode())
+            _print_json(
+                [
+                    {"name": name, **_settings_json(each), **_search_json(indexed.get(name))}
+                    for name, each in settings_by_name.items()
+                ]
+            )
             return
-        headings = ("name", "keep days", "keep runs", "payloads")
+        headings = ("name", "keep days", "keep runs", "payloads", "search")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
         for name, each in settings_by_name.items():
             limits = (each.keep_days, each.keep_runs)
-            table.add_row(name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads)
+            cells = (*(str(limit or _FOR_EVER) for limit in limits), each.payloads)
+            table.add_row(name, *cells, _search_in_words(indexed.get(name)))
         Console(markup=False, width=400).print(table)
 
     run_command(run)
@@ -255,6 +261,22 @@ def _limit(limit: str) -> int | None:
     if not limit.isdecimal():
         raise BadRequest(f"{limit!r} is not a number. Pass a number or `{_FOR_EVER}`.")
     return int(limit[:20])  # longer numbers are out of range in any case
+
+
+def _search_in_words(state: ProjectState | None) -> str:
+    if state is None:
+        return "no index on this machine"
+    if state.before is not None:
+        return f"{counted(state.to_index, 'run')} to index"
+    return f"indexed up to {(utc_now() - state.up_to).total_seconds():,.0f} s ago"
+
+
+def _search_json(state: ProjectState | None) -> dict[str, object]:
+    is_built = state is not None and state.before is None
+    return {
+        "indexedUpTo": state.up_to if state and is_built else None,
+        "runsToIndex": state and state.to_index,
+    }
 
 
 def _settings_json(settings: ProjectSettings) -> dict[str, object]:

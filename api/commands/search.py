@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import typer
 
@@ -16,7 +13,7 @@ from tracer.errors import ConfigurationError
 from tracer.search import Follower
 from tracer.settings import Settings
 from tracer.storage.postgres import connection_options, sync_connection
-from tracer.storage.postgres.search_source import SearchSource, directory_of
+from tracer.storage.postgres.search_source import SearchSource
 
 search = typer.Typer(name="search", help="Manage the search index.", no_args_is_help=True)
 
@@ -37,24 +34,25 @@ def rebuild() -> None:
     """
 
     async def run(settings: Settings) -> None:
-        directory = settings.search_directory
-        if directory is None:
+        path = settings.search_directory
+        if path is None:
             raise ConfigurationError("There is no index to build: TRACER_SEARCH_DIR is off.")
         async with db.database(settings, migrated=False) as url:
-            with console.status("Building the index …") as status:
-                await asyncio.to_thread(_rebuild, url, directory, status.update)
+            with sync_connection(connection_options(url)) as connection:
+                source = SearchSource(connection)
+                directory = source.directory(path)
+                directory.rebuild.touch()
+                try:
+                    with (
+                        closing(Follower(source, directory)) as follower,
+                        console.status("Building the index …") as status,
+                    ):
+                        while directory.rebuild.exists():
+                            # Not in a thread: Ctrl-C arrives between two steps, which are short.
+                            await asyncio.sleep(0 if follower.step() else _PAUSE_SECONDS)
+                            status.update(f"Indexed {counted(follower.indexed, 'run')} …")
+                finally:
+                    directory.rebuild.unlink(missing_ok=True)
         console.print("The search index was built.")
 
     run_command(run)
-
-
-def _rebuild(url: str, path: Path, report: Callable[[str], None]) -> None:
-    with sync_connection(connection_options(url)) as connection:
-        source = SearchSource(connection)
-        directory = directory_of(path, source.identity())
-        directory.request_rebuild()
-        with closing(Follower(source, directory)) as follower:
-            while directory.is_rebuild_requested():
-                if not follower.step():
-                    time.sleep(_PAUSE_SECONDS)
-                report(f"Indexed {counted(follower.indexed, 'run')} …")

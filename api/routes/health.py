@@ -21,7 +21,7 @@ from api.problems import documented
 from api.schemas import Health, Readiness
 from tracer.clock import utc_now
 from tracer.errors import NotAllowed, SchemaOutOfDate, StoreUnavailable
-from tracer.search import SearchProgress
+from tracer.search import SearchDirectory
 
 TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
@@ -106,7 +106,7 @@ async def server_metrics(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
         metrics += [failures, unread]
     if parts.stores is not None:
         metrics += _of_pool(parts.stores.pool_stats())
-        metrics += _of_search(await asyncio.to_thread(parts.stores.search_progress))
+        metrics += await asyncio.to_thread(_of_search, parts.stores.search.directory)
     if parts.recorder is not None:
         metrics += [each async for each in _of_recorder(parts.recorder)]
     return metrics + [each async for each in _of_database(parts, answer_seconds)]
@@ -125,19 +125,21 @@ def _of_pool(pool: Mapping[str, int]) -> Iterator[Metric]:
     yield Counter("tracer_pool_timeouts", "Requests that got no connection in time.", timeouts)
 
 
-def _of_search(progress: SearchProgress | None) -> Iterator[Metric]:
-    lag = nan if progress is None else (utc_now() - progress.up_to).total_seconds()
-    size, indexed, earlier = (
-        (0, 0, 0) if progress is None else (progress.size, progress.indexed, progress.to_index)
-    )
-    yield Gauge("tracer_search_lag_seconds", "Age of the last change that is indexed.", lag)
-    yield Gauge("tracer_search_index_bytes", "Bytes of the search index.", size)
-    yield _by_state(
-        "tracer_search_earlier_runs",
-        "Runs that existed before the search index: those in it, and the others.",
-        indexed=indexed,
-        waiting=max(0, earlier - indexed),
-    )
+def _of_search(directory: SearchDirectory | None) -> list[Metric]:
+    state = directory and directory.state()
+    projects = state.projects.values() if state else ()
+    lag = (utc_now() - state.up_to).total_seconds() if state else nan
+    size = directory.size() if directory else 0
+    return [
+        Gauge("tracer_search_lag_seconds", "Age of the last change that is indexed.", lag),
+        Gauge("tracer_search_index_bytes", "Bytes of the search index.", size),
+        _by_state(
+            "tracer_search_earlier_runs",
+            "Runs that existed before the search index: those in it, and the others.",
+            indexed=sum(each.indexed for each in projects),
+            waiting=sum(each.to_index for each in projects),
+        ),
+    ]
 
 
 async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:

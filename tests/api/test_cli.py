@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,8 +18,11 @@ import psycopg
 import pytest
 
 from tests.api.commands import Tracer
+from tests.searching import catch_up
 from tests.servers import ADDRESS, start_server
+from tracer.storage.postgres import connection_options, sync_connection
 from tracer.storage.postgres.migrate import head
+from tracer.storage.postgres.search_source import SearchSource
 
 
 def test_demo_once_prints_the_root_plan_id_of_a_recorded_run(
@@ -252,3 +256,36 @@ def test_process_exits_although_a_tool_hangs(database_url: str, tmp_path: Path) 
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("SELECT DISTINCT status::text FROM act_tool_info").fetchall()
     assert rows == [("cancelled",)]
+
+
+def test_ctrl_c_ends_a_rebuild_of_the_search_index_and_leaves_the_old_one(
+    database_url: str, tmp_path: Path
+) -> None:
+    with sync_connection(connection_options(database_url)) as connection:
+        source = SearchSource(connection)
+        index = source.directory(tmp_path / "search")
+        catch_up(source, index)
+    old = index.generation()
+    lock = index.lock()  # as a projector has it, so the command waits
+    assert lock is not None
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tracer.cli", "search", "rebuild"],
+            env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(tmp_path)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    with lock, process:
+        while not index.rebuild.exists():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"It ended with {process.wait(timeout=0.1)}.")
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=120)
+
+    assert process.returncode == 130
+    assert "Traceback" not in log
+    assert index.generation() == old
+    assert not index.rebuild.exists()

@@ -138,5 +138,7 @@ def test_commands_change_and_list_project_settings(
     assert [each.code for each in (changed, refused, listed, shown)] == [0, 1, 0, 0]
     assert "default: runs are kept for 30 days; payloads: drop." in changed.stderr
     assert "not a number" in refused.stderr
-    assert json.loads(listed.stdout) == [FOR_EVER | {"keepDays": 30, "payloads": "drop"}]
+    no_index = {"indexedUpTo": None, "runsToIndex": None}
+    assert json.loads(listed.stdout) == [FOR_EVER | {"keepDays": 30, "payloads": "drop"} | no_index]
     assert "keep days" in shown.stdout
+    assert "no index on this machine" in shown.stdout

@@ -333,6 +333,8 @@ class RunSearch(_Part):
     """The places, by the start of their records. There is one for each record."""
     has_more: bool
     """Whether the search ended before all texts of the run were read."""
+    is_cut: bool
+    """Whether the list's search lacks words of the run, because it has very long texts."""
 
 
 class RunFound(_Part):

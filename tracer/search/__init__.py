@@ -4,37 +4,33 @@ The index may be deleted at any time. `Follower` keeps it equal to what a `Sourc
 `SearchIndex` answers queries from it with the ids of runs. Nothing here knows the database.
 """
 
-from tracer.search.follower import ChangedRun, Follower, Source
+from tracer.search.follower import ChangedRun, Follower
 from tracer.search.index import (
+    CUT,
     OPEN,
     WHOLE,
     Hit,
-    IndexState,
+    ProjectState,
     RunDocument,
     SearchDirectory,
     SearchIndex,
-    SearchProgress,
     term,
 )
-from tracer.search.queries import Found, Query
-from tracer.search.words import LONGEST_WORD, plain_text, words_of
+from tracer.search.queries import Query
+from tracer.search.words import plain_text
 
 __all__ = [
-    "LONGEST_WORD",
+    "CUT",
     "OPEN",
     "WHOLE",
     "ChangedRun",
     "Follower",
-    "Found",
     "Hit",
-    "IndexState",
+    "ProjectState",
     "Query",
     "RunDocument",
     "SearchDirectory",
     "SearchIndex",
-    "SearchProgress",
-    "Source",
     "plain_text",
     "term",
-    "words_of",
 ]

@@ -2,20 +2,18 @@
 
 It reads the runs of each project in the order of their last change, and compares their revisions
 with those in the index. A transaction may commit a change later than another one that changed its
-run later. So each look begins `OVERLAP` before the last change that was read, and a sweep compares
-the runs of the last day once an hour. The runs that existed before the index are read from the
-latest start to the earliest.
+run later, so earlier changes are read again (`LOOKS`). The runs that existed before the index are
+read from the latest start to the earliest.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 from uuid import UUID
 
 from tracer.logs import get_logger
@@ -29,9 +27,13 @@ from tracer.search.index import (
 
 log = get_logger(__name__)
 
-OVERLAP = timedelta(minutes=2)
-SWEEP_SECONDS = 3_600.0
-SWEPT = timedelta(days=1)
+LOOKS = (
+    (timedelta(seconds=5), 0.0),
+    (timedelta(minutes=2), 30.0),
+    (timedelta(days=1), 3_600.0),
+)
+"""How long before the last change that was read a look for changes begins, and how many seconds
+pass between two of them."""
 QUIET = timedelta(seconds=2)
 """A run is indexed this long after its last change, if it has ended."""
 OPEN_PAUSE = timedelta(seconds=30)
@@ -49,8 +51,11 @@ GROUP_BYTES = 2**20
 
 _RETRY_SECONDS = 5.0
 """How often a process tries to get the directory that another one has."""
-_LATEST = datetime.max.replace(tzinfo=UTC)
-FIRST_ID, LAST_ID = UUID(int=0), UUID(int=2**128 - 1)
+_FIRST_ID = UUID(int=0)
+_LATEST = datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1)
+
+Projects = Sequence[tuple[int, datetime | None, datetime]]
+"""The ids of projects, the times of their last erasure, and the present time."""
 
 
 class ChangedRun(NamedTuple):
@@ -68,8 +73,8 @@ class ChangedRun(NamedTuple):
 class Source(Protocol):
     """Where the runs come from."""
 
-    def projects(self) -> Sequence[tuple[int, datetime | None, datetime]]:
-        """Return the projects: their ids, the times of their last erasure, and the present time."""
+    def projects(self) -> Projects:
+        """Return the projects."""
 
     def following(
         self, project_id: int, after: datetime, after_id: UUID, limit: int
@@ -96,46 +101,65 @@ class _Project:
     """What the follower remembers of a project. All of it can be lost."""
 
     state: ProjectState
-    seen: dict[UUID, ChangedRun] = field(default_factory=dict)
-    """The runs that changed in the time of `OVERLAP`, as they were last read."""
     waiting: dict[UUID, ChangedRun] = field(default_factory=dict)
-    open_sizes: dict[UUID, tuple[datetime, int]] = field(default_factory=dict)
-    """When the sizes of open runs were compared last, and their sizes when they were indexed."""
-    swept: tuple[datetime, UUID] | None = None
-    """Where the sweep in progress continues."""
-    sweep_at: float = 0.0
+    """The runs that differ from the index."""
+    is_behind: bool = False
+    """Whether more of them are due than a step indexes."""
+    open_runs: dict[UUID, tuple[datetime, int]] = field(default_factory=dict)
+    """When open runs were due last, and the sizes of their texts when they were indexed."""
+    positions: dict[timedelta, tuple[datetime, UUID]] = field(default_factory=dict)
+    """Where the looks in progress continue."""
+    look_at: dict[timedelta, float] = field(default_factory=dict)
+    """When the next looks begin."""
+
+    def is_due(self, run: ChangedRun, now: datetime) -> bool:
+        """Return whether a changed run may be indexed now."""
+        if run.is_open and run.run_id in self.open_runs:
+            return now - self.open_runs[run.run_id][0] >= OPEN_PAUSE
+        return run.is_open or now - run.changed_at >= QUIET
+
+    def has_grown(self, run: ChangedRun, size: int, now: datetime) -> bool:
+        """Return whether a run that is due must be indexed: it has ended, or grown by half."""
+        _, indexed = self.open_runs.pop(run.run_id, (now, 0))
+        has_grown = not run.is_open or size >= 1.5 * indexed
+        if run.is_open:
+            self.open_runs[run.run_id] = now, size if has_grown else indexed
+        return has_grown
 
 
 class IndexBuild:
     """One generation and its writer. It follows all projects in turns."""
 
-    def __init__(self, source: Source, generation: Path, now: datetime) -> None:
+    def __init__(self, source: Source, generation: Path) -> None:
         """Open the generation.
 
         Raises:
+            OSError: It does not exist.
             ValueError: Another process writes it, or its files are damaged.
         """
         self._source = source
-        self.writer = IndexWriter(generation)
-        self.state = IndexState.read(generation) or IndexState(now)
+        self.generation = generation
+        self.state = IndexState.read(generation)
+        self._writer = IndexWriter(generation)
         self._projects: dict[int, _Project] = {}
         self._committed_at = time.monotonic()
 
-    def step(self, projects: Sequence[tuple[int, datetime | None, datetime]]) -> bool:
+    def step(self, projects: Projects) -> bool:
         """Do a part of the work for each project. Return whether there is more to do now."""
         is_busy = False
         for project_id, _, now in projects:
-            project = self._projects.get(project_id)
-            if project is None:
-                state = self.state.projects.get(project_id)
-                if state is None:
-                    count = self._source.count(project_id)
-                    state = ProjectState(now, now, _LATEST, to_index=count)
-                    self.state.projects[project_id] = state
+            if (project := self._projects.get(project_id)) is None:
+                state = self.state.projects.get(project_id) or ProjectState(
+                    followed_to=now,
+                    up_to=now,
+                    before=_LATEST,
+                    to_index=self._source.count(project_id),
+                )
+                self.state.projects[project_id] = state
                 project = self._projects[project_id] = _Project(state)
-            is_busy |= self._follow(project_id, project, now)
-            is_busy |= self._go_back(project_id, project)
-            is_busy |= self._sweep(project_id, project, now)
+            is_busy |= not project.is_behind and self._look(project_id, project, now)
+            project.is_behind = self._index_changes(project_id, project, now)
+            is_busy |= self._go_back(project_id, project, now) or project.is_behind
         for gone in self.state.projects.keys() - {each[0] for each in projects}:
             del self.state.projects[gone]
             self._projects.pop(gone, None)
@@ -144,128 +168,86 @@ class IndexBuild:
 
     def commit(self, *, only_if_due: bool = False) -> None:
         """Commit what was written, and then store how far the index is complete."""
-        pause = COMMIT_SECONDS if self.writer.has_changes else IDLE_SECONDS
+        pause = COMMIT_SECONDS if self._writer.has_changes else IDLE_SECONDS
         if only_if_due and time.monotonic() - self._committed_at < pause:
             return
-        if self.writer.has_changes:
-            self.writer.commit()
-        self.state.write(self.writer.generation)
+        if self._writer.has_changes:
+            self._writer.commit()
+        self.state.write(self.generation)
         self._committed_at = time.monotonic()
 
     def close(self) -> None:
         """Release the index. What is not committed is lost, and found again."""
-        self.writer.close()
+        self._writer.close()
 
-    def _follow(self, project_id: int, project: _Project, now: datetime) -> bool:
-        """Index the changes of a project. Return whether there are more."""
+    def _look(self, project_id: int, project: _Project, now: datetime) -> bool:
+        """Find runs that differ from the index. Return whether there are more changes to read."""
         state = project.state
-        after, after_id = state.followed_to - OVERLAP, FIRST_ID
-        for run_id, run in [*project.seen.items()]:
-            if run.changed_at < after:
-                del project.seen[run_id]
-        while True:
-            page = self._source.following(project_id, after, after_id, RUNS_AT_ONCE)
+        for back, pause in LOOKS:
+            if back not in project.positions:
+                if time.monotonic() < project.look_at.get(back, 0.0):
+                    continue
+                project.positions[back] = state.followed_to - back, _FIRST_ID
+                project.look_at[back] = time.monotonic() + pause
+            page = self._source.following(project_id, *project.positions[back], RUNS_AT_ONCE)
             for run in page:
-                known = project.seen.get(run.run_id)
-                if known is None or known.revision != run.revision:
-                    project.seen[run.run_id] = project.waiting[run.run_id] = run
-            if page:
-                after, after_id = page[-1].changed_at, page[-1].run_id
-            if len(page) < RUNS_AT_ONCE or len(project.waiting) > 4 * RUNS_AT_ONCE:
-                break
-        is_more = len(page) == RUNS_AT_ONCE
-        state.followed_to = max(state.followed_to, after if is_more else now)
-        due = [
-            run for run in project.waiting.values() if self._is_due(project_id, project, run, now)
-        ]
-        self._index(project_id, due[:INDEXED_AT_ONCE])
-        for run in due[:INDEXED_AT_ONCE]:
-            project.waiting.pop(run.run_id, None)
-        ended = (run.changed_at for run in project.waiting.values() if not run.is_open)
-        state.up_to = min(ended, default=state.followed_to)
-        return is_more or len(due) > INDEXED_AT_ONCE
+                revision = run.revision if run.has_document else None
+                if self._writer.revision(project_id, run.run_id) != revision:
+                    project.waiting[run.run_id] = run
+            if len(page) < RUNS_AT_ONCE:
+                del project.positions[back]
+                state.followed_to = now
+            else:
+                project.positions[back] = page[-1].changed_at, page[-1].run_id
+                state.followed_to = max(state.followed_to, page[-1].changed_at)
+        return bool(project.positions)
 
-    def _is_due(self, project_id: int, project: _Project, run: ChangedRun, now: datetime) -> bool:
-        if not run.has_document:
-            return True
-        if not run.is_open:
-            project.open_sizes.pop(run.run_id, None)
-            return now - run.changed_at >= QUIET
-        compared_at, size = project.open_sizes.get(run.run_id, (None, 0))
-        if compared_at is not None and now - compared_at < OPEN_PAUSE:
-            return False
-        new_size = self._source.sizes(project_id, [run.run_id]).get(run.run_id, 0)
-        is_due = new_size > 1.5 * size
-        project.open_sizes[run.run_id] = now, new_size if is_due else size
-        return is_due
+    def _index_changes(self, project_id: int, project: _Project, now: datetime) -> bool:
+        """Index some of the runs that wait. Return whether more of them are due."""
+        waiting = project.waiting
+        due = [run for run in waiting.values() if project.is_due(run, now)]
+        done = self._index(project_id, project, due, now)
+        for run in due[:done]:
+            del waiting[run.run_id]
+        ended = (run.changed_at for run in waiting.values() if not run.is_open)
+        project.state.up_to = min(ended, default=project.state.followed_to)
+        return done < len(due)
 
-    def _go_back(self, project_id: int, project: _Project) -> bool:
+    def _go_back(self, project_id: int, project: _Project, now: datetime) -> bool:
         """Index some of the runs that existed before the index. Return whether there are more."""
         state = project.state
         if state.before is None:
             return False
-        page = self._source.older(
-            project_id, state.before, state.before_id or LAST_ID, INDEXED_AT_ONCE
-        )
-        self._index(project_id, page)
-        state.indexed += sum(run.has_document for run in page)
-        if len(page) < INDEXED_AT_ONCE:
-            state.before = state.before_id = None
-            return False
-        state.before, state.before_id = page[-1].start, page[-1].run_id
-        return True
+        page = self._source.older(project_id, *state.before, INDEXED_AT_ONCE)
+        done = self._index(project_id, project, page, now)
+        state.indexed += done
+        state.to_index = max(0, state.to_index - done) if page else 0
+        state.before = (page[done - 1].start, page[done - 1].run_id) if page else None
+        return bool(page)
 
-    def _sweep(self, project_id: int, project: _Project, now: datetime) -> bool:
-        """Find changes of the last day that were missed. Return whether there are more runs."""
-        if project.swept is None:
-            if time.monotonic() < project.sweep_at:
-                return False
-            project.swept = now - SWEPT, FIRST_ID
-        page = self._source.following(project_id, *project.swept, RUNS_AT_ONCE)
-        for run in page:
-            indexed = self.writer.revision(project_id, run.run_id)
-            if indexed != (run.revision if run.has_document else None):
-                project.waiting.setdefault(run.run_id, run)
-        if len(page) < RUNS_AT_ONCE:
-            project.swept = None
-            project.sweep_at = time.monotonic() + SWEEP_SECONDS
-            return False
-        project.swept = page[-1].changed_at, page[-1].run_id
-        return True
-
-    def _index(self, project_id: int, runs: Sequence[ChangedRun]) -> None:
-        """Make the index equal to the present state of some runs."""
-        missing = {}
+    def _index(
+        self, project_id: int, project: _Project, runs: Sequence[ChangedRun], now: datetime
+    ) -> int:
+        """Make the index equal to the present state of the first of some runs. Return how many."""
+        runs = runs[:INDEXED_AT_ONCE]
+        sizes = self._source.sizes(project_id, [run.run_id for run in runs]) if runs else {}
+        group: set[UUID] = set()
+        total = done = 0
         for run in runs:
-            indexed = self.writer.revision(project_id, run.run_id)
-            if not run.has_document:
-                if indexed is not None:
-                    self.writer.remove(project_id, run.run_id)
-            elif indexed != run.revision:
-                missing[run.run_id] = run
-        if not missing:
-            return
-        sizes = self._source.sizes(project_id, [*missing])
-        group: list[UUID] = []
-        size = 0
-        for run_id in missing:
-            of_run = sizes.get(run_id, 0)
-            if group and size + of_run > GROUP_BYTES:
-                self._write(project_id, group)
-                group, size = [], 0
-            group.append(run_id)
-            size += of_run
-        self._write(project_id, group)
-
-    def _write(self, project_id: int, runs: Sequence[UUID]) -> None:
-        found = set()
-        for document in self._source.documents(project_id, runs):
-            self.writer.write(document)
-            found.add(document.run_id)
-        for run_id in runs:
-            if run_id not in found:  # deleted meanwhile
-                self.writer.remove(project_id, run_id)
-        self.commit(only_if_due=True)
+            size = sizes.get(run.run_id, 0)
+            if group and total + size > GROUP_BYTES:
+                break
+            done += 1
+            if project.has_grown(run, size, now):
+                group.add(run.run_id)
+                total += size
+        for document in self._source.documents(project_id, [*group]) if group else ():
+            self._writer.write(document)
+            project.state.latest = max(project.state.latest, document.start)
+            group.remove(document.run_id)
+        for run_id in group:  # deleted, or no agent work
+            self._writer.remove(project_id, run_id)
+        return done
 
 
 class Follower:
@@ -275,31 +257,26 @@ class Follower:
         """Set the source and the directory. Nothing is opened yet."""
         self._source = source
         self._directory = directory
+        self._lock: IO[str] | None = None
         self._build: IndexBuild | None = None
         self._next: IndexBuild | None = None
         self._try_at = 0.0
-        self._lock = ExitStack()
 
     def step(self) -> bool:
         """Do a part of the work. Return whether there is more to do now.
 
         If another process has the directory, or it cannot be written, nothing happens.
         """
-        if self._build is None:
-            if time.monotonic() < self._try_at:
-                return False
-            self._try_at = time.monotonic() + _RETRY_SECONDS
-            self._open()
-            if self._build is None:
-                return False
-        if self._directory.generation() != self._build.writer.generation:
-            self.close()  # the directory was deleted
-            self._try_at = 0.0
-            return True
+        if self._build is None and time.monotonic() < self._try_at:
+            return False
         try:
             projects = self._source.projects()
-            is_busy = self._build.step(projects)
-            return self._rebuild(projects) or is_busy
+            build = self._build or self._open(projects)
+            if build is None or self._directory.generation() != build.generation:
+                self.close()  # another process has the directory, or it was deleted
+                return False
+            is_busy = build.step(projects)
+            return self._rebuild(build, projects) or is_busy
         except (OSError, ValueError) as error:  # such as a full disk: the caller has other work
             log.warning("search_index_not_written", error=str(error))
             self.close()
@@ -313,52 +290,41 @@ class Follower:
 
     def close(self) -> None:
         """Release the directory."""
-        for build in (self._build, self._next):
-            if build is not None:
-                build.close()
-        self._build = self._next = None
-        self._lock.close()
+        for each in (self._next, self._build, self._lock):
+            if each is not None:
+                each.close()
+        self._next = self._build = self._lock = None
+        self._try_at = time.monotonic() + _RETRY_SECONDS
 
-    def _open(self) -> None:
+    def _open(self, projects: Projects) -> IndexBuild | None:
         """Open the index if no other process has the directory. Begin one if it has none."""
-        self._lock = ExitStack()
+        self._lock = self._directory.lock()
+        if self._lock is None:
+            return None
         try:
-            if not self._lock.enter_context(self._directory.locked()):
-                self._lock.close()
-                return
-            now = self._source.projects()[0][2]
-            generation = self._directory.generation()
-            if generation is not None and IndexState.read(generation) is not None:
-                self._directory.use(generation)
-                try:
-                    self._build = IndexBuild(self._source, generation, now)
-                    return
-                except ValueError:
-                    log.warning("search_index_damaged", what_happens="It is built again.")
-            self._build = IndexBuild(self._source, self._directory.begin(), now)
-            self._build.commit()
-            self._directory.use(self._build.writer.generation)
-        except OSError as error:
-            self._lock.close()
-            log.warning("search_directory_not_writable", error=str(error))
+            build = IndexBuild(self._source, self._directory.generation() or self._directory.path)
+        except (OSError, ValueError) as error:
+            log.info("search_index_begun", reason=str(error))
+            build = IndexBuild(self._source, self._directory.begin(projects[0][2]))
+        self._build = build
+        self._directory.use(build.generation)
+        return build
 
-    def _rebuild(self, projects: Sequence[tuple[int, datetime | None, datetime]]) -> bool:
+    def _rebuild(self, build: IndexBuild, projects: Projects) -> bool:
         """Build another index next to this one after an erasure, and swap them."""
-        assert self._build is not None
-        began_at = self._build.state.began_at
         now = projects[0][2]
         if self._next is None:
+            began_at = build.state.began_at
             is_erased = any(at is not None and at >= began_at for _, at, _ in projects)
             is_due = is_erased and now - began_at >= REBUILD_PAUSE
-            if not (is_due or self._directory.is_rebuild_requested()):
+            if not (is_due or self._directory.rebuild.exists()):
                 return False
-            self._next = IndexBuild(self._source, self._directory.begin(), now)
-        is_busy = self._next.step(projects)
-        if is_busy or not self._next.state.is_complete:
+            self._next = IndexBuild(self._source, self._directory.begin(now))
+        if self._next.step(projects) or not self._next.state.is_complete:
             return True
         self._next.commit()
-        self._directory.use(self._next.writer.generation)
-        self._directory.end_rebuild()
-        self._build.close()
+        self._directory.use(self._next.generation)
+        self._directory.rebuild.unlink(missing_ok=True)
+        build.close()
         self._build, self._next = self._next, None
         return False

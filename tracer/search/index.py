@@ -10,19 +10,20 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import IO, Literal, NamedTuple
 from uuid import UUID
 
-import orjson
 import tantivy
+from pydantic import BaseModel
 from tantivy import FieldType, Occur
 
+from tracer.clock import utc_now
 from tracer.errors import BadRequest, SearchOff
 from tracer.records import new_id
 from tracer.search.queries import Query, Term
@@ -31,32 +32,26 @@ from tracer.search.words import words_of
 WHOLE, OPEN = "whole", "status=open"
 """Terms of documents that a filter must not exclude, because the database decides: runs of a piece
 of work with several runs, and runs that were open when they were indexed."""
+CUT = "cut"
+"""A term of documents that lack words, because a text or all texts of the run are too long."""
 
 _MOST_TERM_CHARACTERS = 200
 _WRITER_BYTES = 30_000_000
+_MOST_REVISIONS = 50_000
+_SCHEMA = (
+    tantivy.SchemaBuilder()
+    .add_text_field("words", tokenizer_name="whitespace", index_option="position")
+    .add_text_field("run", stored=True, tokenizer_name="raw", index_option="basic")
+    .add_text_field("term", tokenizer_name="raw", index_option="basic")
+    .add_unsigned_field("order", fast=True)
+    .add_unsigned_field("revision", stored=True)
+    .build()
+)
 
 
-def _schema() -> tantivy.Schema:
-    schema = tantivy.SchemaBuilder()
-    schema.add_text_field("words", tokenizer_name="whitespace", index_option="position")
-    for name in ("run", "term"):
-        schema.add_text_field(name, tokenizer_name="raw", index_option="basic")
-    schema.add_unsigned_field("project", indexed=True)
-    for name in ("start", "id_high", "id_low"):
-        schema.add_unsigned_field(name, indexed=True, fast=True)
-    schema.add_unsigned_field("revision", fast=True)
-    return schema.build()
-
-
-_SCHEMA = _schema()
-
-VERSION = 1
-"""To be raised with every change of the words or of the documents. The index is then rebuilt."""
-
-
-def term(name: str, value: str) -> str:
+def term(name: str, value: object) -> str:
     """Return the term of a field by which documents are filtered."""
-    return f"{name}={value[:_MOST_TERM_CHARACTERS]}"
+    return f"{name}={str(value)[:_MOST_TERM_CHARACTERS]}"
 
 
 @dataclass(frozen=True)
@@ -67,98 +62,102 @@ class RunDocument:
     run_id: UUID
     revision: int
     start: datetime
-    terms: Sequence[str]
+    terms: Collection[str]
     texts: Iterable[str]
     """Plain texts. A phrase is within one of them."""
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """A run that contains the words of a query."""
 
     start: datetime
     run_id: UUID
 
+    @property
+    def order(self) -> int:
+        """The number by which hits are sorted: the start, then a part of the id.
 
-@dataclass
-class ProjectState:
+        A part suffices: it makes it rare that many hits have the same number.
+        """
+        return _order(self.start) + (self.run_id.int & ((1 << _ID_BITS) - 1))
+
+
+_ID_BITS = 12
+_SLICES = (1, 30, 900, 27_000, 810_000, 2**40)
+"""The minutes before the latest run that are searched one after another, until a page is full: the
+library examines all that match, even for a few of them."""
+_MOST_EQUAL = 64
+"""How many hits may have the same number. Pages are exact as long as there are no more."""
+_EPOCH, _MOST = datetime(1970, 1, 1, tzinfo=UTC), 2**64 - 1
+
+
+def _order(start: datetime) -> int:
+    """Return the least number of hits with a start. Those after 2112 have equal ones."""
+    microseconds = (start - _EPOCH) // timedelta(microseconds=1)
+    return min(max(0, microseconds), _MOST >> _ID_BITS) << _ID_BITS
+
+
+def _key(project_id: int, run_id: UUID) -> str:
+    return f"{project_id}:{run_id}"
+
+
+# --- The files.
+
+
+class ProjectState(BaseModel):
     """How far the runs of a project are indexed."""
 
     followed_to: datetime
     """All changes up to this time were read."""
     up_to: datetime
     """All changes of ended runs up to this time are indexed."""
-    before: datetime | None
-    """The runs that started before this time were not read yet; None if all were read."""
-    before_id: UUID | None = None
+    before: tuple[datetime, UUID] | None
+    """The start and the id before which runs were not read yet; None if all were read."""
     indexed: int = 0
-    """How many runs were read for the first time."""
-    to_index: int = 0
-    """How many runs there were when the index was begun."""
+    """How many of the runs that existed before the index were read."""
+    to_index: int
+    """How many others of them there are."""
+    latest: datetime = _EPOCH
+    """The latest start of a run that was indexed."""
 
 
-@dataclass
-class IndexState:
+class IndexState(BaseModel):
     """How far an index is complete. It is written after each commit, so it may be older."""
 
+    version: Literal[2] = 2
+    """To be raised with each change of the words or of the documents. The index is then rebuilt."""
     began_at: datetime
-    projects: dict[int, ProjectState] = field(default_factory=dict)
+    projects: dict[int, ProjectState] = {}
 
     @property
     def is_complete(self) -> bool:
         """Whether all runs that existed when the index was begun are in it."""
         return all(each.before is None for each in self.projects.values())
 
+    @property
+    def up_to(self) -> datetime:
+        """All changes of ended runs up to this time are indexed, in all projects."""
+        return min((each.up_to for each in self.projects.values()), default=self.began_at)
+
     @classmethod
-    def read(cls, generation: Path) -> Self | None:
-        """Return the state of a generation; None if it has none, or that of another version."""
-        try:
-            content = orjson.loads((generation / _STATE).read_bytes())
-            if content["version"] != VERSION:
-                return None
-            projects = {
-                int(project_id): ProjectState(
-                    datetime.fromisoformat(each["followed_to"]),
-                    datetime.fromisoformat(each["up_to"]),
-                    each["before"] and datetime.fromisoformat(each["before"]),
-                    each["before_id"] and UUID(each["before_id"]),
-                    each["indexed"],
-                    each["to_index"],
-                )
-                for project_id, each in content["projects"].items()
-            }
-            return cls(datetime.fromisoformat(content["began_at"]), projects)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+    def read(cls, generation: Path) -> IndexState:
+        """Return the state of a generation.
+
+        Raises:
+            OSError: It has none.
+            ValueError: It is damaged, or of another version.
+        """
+        return cls.model_validate_json((generation / "state.json").read_bytes())
 
     def write(self, generation: Path) -> None:
         """Replace the state of a generation."""
-        projects = {str(project_id): each for project_id, each in self.projects.items()}
-        content = {"version": VERSION, "began_at": self.began_at, "projects": projects}
-        _replace(generation / _STATE, orjson.dumps(content))
+        _replace(generation / "state.json", self.model_dump_json())
 
 
-_STATE, _CURRENT, _REBUILD = "state.json", "current", "rebuild"
-
-
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: str) -> None:
     temporary = path.with_name(f"{path.name}.{new_id().hex}")
-    temporary.write_bytes(content)
+    temporary.write_text(content)
     temporary.replace(path)
-
-
-@dataclass(frozen=True)
-class SearchProgress:
-    """How far the index of a server is."""
-
-    up_to: datetime
-    """All changes of ended runs up to this time are indexed, in all projects."""
-    indexed: int
-    """How many of the runs that existed before the index were read."""
-    to_index: int
-    """How many there were."""
-    size: int
-    """The bytes of the index."""
 
 
 @dataclass(frozen=True)
@@ -170,53 +169,57 @@ class SearchDirectory:
     def generation(self) -> Path | None:
         """Return the directory of the index that readers use; None if there is none."""
         with suppress(OSError, UnicodeDecodeError):
-            name = (self.path / _CURRENT).read_text()
+            name = (self.path / "current").read_text()
             if name.isalnum() and (self.path / name).is_dir():
                 return self.path / name
         return None
 
-    def begin(self) -> Path:
+    def state(self) -> IndexState | None:
+        """Return how far the index that readers use is complete; None if there is none."""
+        with suppress(OSError, ValueError):
+            return IndexState.read(self.generation() or self.path)
+        return None
+
+    def begin(self, now: datetime) -> Path:
         """Create the directory of a new index.
 
         Raises:
             OSError: The directory cannot be written.
         """
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         generation = self.path / new_id().hex
         generation.mkdir(mode=0o700)
+        IndexState(began_at=now).write(generation)
         return generation
 
     def use(self, generation: Path) -> None:
         """Make readers use a generation, and delete all others. The caller has the lock."""
-        _replace(self.path / _CURRENT, generation.name.encode())
+        _replace(self.path / "current", generation.name)
         for each in self.path.iterdir():
             if each.is_dir() and each != generation:
                 shutil.rmtree(each, ignore_errors=True)
 
-    @contextmanager
-    def locked(self) -> Iterator[bool]:
-        """Lock the directory for writing. Yield False if another process has it."""
+    def lock(self) -> IO[str] | None:
+        """Lock the directory for writing until the result is closed; None: another process has it.
+
+        Raises:
+            OSError: The directory cannot be written.
+        """
+        file = self._created("lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+    @property
+    def rebuild(self) -> Path:
+        """A file that exists if the process that has the lock is to build a new index."""
+        return self._created("rebuild")
+
+    def _created(self, name: str) -> Path:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-
-    def request_rebuild(self) -> None:
-        """Ask the process that has the lock to build a new index."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self.path / _REBUILD).touch()
-
-    def end_rebuild(self) -> None:
-        """Note that the requested index is in use."""
-        (self.path / _REBUILD).unlink(missing_ok=True)
-
-    def is_rebuild_requested(self) -> bool:
-        """Return whether a new index is to be built."""
-        return (self.path / _REBUILD).exists()
+        return self.path / name
 
     def size(self) -> int:
         """Return how many bytes the files have."""
@@ -240,61 +243,51 @@ class IndexWriter:
         Raises:
             ValueError: Another writer has it, or its files are damaged.
         """
-        self.generation = generation
-        index = tantivy.Index(_SCHEMA, path=str(generation))
-        index.config_reader("manual")
-        self._writer = index.writer(_WRITER_BYTES, 1)
-        self._index = index
+        self._index = tantivy.Index(_SCHEMA, path=str(generation))
+        self._index.config_reader("manual")
+        self._writer = self._index.writer(_WRITER_BYTES, 1)
         self._index.reload()
-        self._changed: dict[str, int | None] = {}
+        self._revisions: dict[str, int | None] = {}
+        self.has_changes = False
 
     def revision(self, project_id: int, run_id: UUID) -> int | None:
         """Return the revision of a run's document, uncommitted ones included; None: none."""
         key = _key(project_id, run_id)
-        if key in self._changed:
-            return self._changed[key]
-        searcher = self._index.searcher()
-        hits = searcher.search(_term("run", key), 1, count=False).hits
-        if not hits:
-            return None
-        [revision] = searcher.fast_field_values("revision", [hits[0][1]])
-        return int(revision or 0)
+        if key not in self._revisions:
+            searcher = self._index.searcher()
+            hits = searcher.search(_term("run", key), 1, count=False).hits
+            self._revisions[key] = searcher.doc(hits[0][1])["revision"][0] if hits else None
+        return self._revisions[key]
 
     def write(self, document: RunDocument) -> None:
         """Add the document of a run, and remove its earlier one."""
         self.remove(document.project_id, document.run_id)
-        added = tantivy.Document()
         key = _key(document.project_id, document.run_id)
+        added = tantivy.Document()
         added.add_text("run", key)
-        for each in {*document.terms}:
+        for each in {*document.terms, term("project", document.project_id)}:
             added.add_text("term", each)
         for text in document.texts:
             added.add_text("words", words_of(text))
-        added.add_unsigned("project", document.project_id)
-        added.add_unsigned("start", _microseconds(document.start))
-        high, low = _halves(document.run_id)
-        added.add_unsigned("id_high", high)
-        added.add_unsigned("id_low", low)
+        added.add_unsigned("order", Hit(document.start, document.run_id).order)
         added.add_unsigned("revision", document.revision)
         self._writer.add_document(added)
-        self._changed[key] = document.revision
+        self._revisions[key] = document.revision
 
     def remove(self, project_id: int, run_id: UUID) -> None:
         """Remove the document of a run, if there is one."""
         key = _key(project_id, run_id)
         self._writer.delete_documents_by_term("run", key)
-        self._changed[key] = None
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether there is something to commit."""
-        return bool(self._changed)
+        self._revisions[key] = None
+        self.has_changes = True
 
     def commit(self) -> None:
         """Make the changes durable and visible."""
         self._writer.commit()
         self._index.reload()
-        self._changed.clear()
+        self.has_changes = False
+        if len(self._revisions) > _MOST_REVISIONS:
+            self._revisions.clear()
 
     def close(self) -> None:
         """Give up what is not committed, and release the index."""
@@ -313,30 +306,19 @@ class SearchIndex:
 
     def __init__(self, directory: SearchDirectory | None) -> None:
         """Set the directory; None: this server has no index."""
-        self._directory = directory
+        self.directory = directory
         self._lock = Lock()
-        self._generation: Path | None = None
         self._index: tantivy.Index | None = None
-        self._loaded: tuple[int, int] | None = None
+        self._loaded: tuple[Path, int, int] | None = None
 
     def up_to(self, project_id: int) -> datetime | None:
         """Return the time up to which all changes of a project are known; None: not known."""
-        generation = None if self._directory is None else self._directory.generation()
-        state = generation and IndexState.read(generation)
-        project = state.projects.get(project_id) if state else None
+        project = self._state(project_id)
         return None if project is None or project.before is not None else project.up_to
 
-    def progress(self) -> SearchProgress | None:
-        """Return how far the index is; None if there is none."""
-        generation = None if self._directory is None else self._directory.generation()
-        state = generation and IndexState.read(generation)
-        if self._directory is None or not state:
-            return None
-        projects = state.projects.values()
-        up_to = min((each.up_to for each in projects), default=state.began_at)
-        indexed = sum(each.indexed if each.before else each.to_index for each in projects)
-        to_index = sum(each.to_index for each in projects)
-        return SearchProgress(up_to, indexed, to_index, self._directory.size())
+    def _state(self, project_id: int) -> ProjectState | None:
+        state = self.directory and self.directory.state()
+        return state.projects.get(project_id) if state else None
 
     def hits(
         self,
@@ -367,51 +349,68 @@ class SearchIndex:
         """
         wanted = [_matching(query, project_id)]
         for terms in (filters or {}).values():
-            wanted.append(_any(_term("term", each) for each in (*terms, WHOLE)))
+            wanted.append(_terms("term", [*terms, WHOLE]))
         if since is not None or until is not None:
-            range_of_starts = _range(
-                "start",
-                None if since is None else _microseconds(since),
-                None if until is None else _microseconds(until) - 1,
-            )
-            wanted.append(_any((range_of_starts, _term("term", WHOLE))))
-        if after is not None:
-            wanted.append(_after(after))
-        searcher = self._searcher()
-        found = _sorted_hits(searcher, _all(wanted), limit + 1)
-        if len(found) > limit:
-            # The order of hits with one start is arbitrary, so the page must not end among them.
-            last = found[limit - 1].start
-            if found[limit].start == last:
-                start = _microseconds(last)
-                same = _all([*wanted, _range("start", start, start)])
-                found = [each for each in found if each.start != last]
-                found += _sorted_hits(searcher, same, _MOST_WITH_ONE_START)
-        return sorted(found, key=lambda hit: (hit.start, hit.run_id), reverse=True)[:limit]
+            starts = _range(_order(since or _EPOCH), _order(until) if until else _MOST)
+            either = [(Occur.Should, each) for each in (starts, _term("term", WHOLE))]
+            wanted.append(tantivy.Query.boolean_query(either))
+        end = _MOST if after is None else min(after.order + 1, _MOST)
+        state = self._state(project_id)
+        latest = min(end, _order(min(state.latest, utc_now()) if state else _EPOCH))
+        found: list[Hit] = []
+        for minutes in _SLICES:
+            begin = max(0, latest - (minutes * 60_000_000 << _ID_BITS))
+            hits = self._search([*wanted, _range(begin, end)], limit + _MOST_EQUAL)
+            found += [hit for hit in hits if after is None or _place(hit) < _place(after)]
+            if len(found) >= limit:
+                break
+            end = begin
+        return found[:limit]
 
     def matching(self, query: Query, project_id: int, runs: Collection[UUID]) -> set[UUID]:
         """Return those of `runs` that match."""
-        keys = [_key(project_id, each) for each in runs]
-        among = tantivy.Query.term_set_query(_SCHEMA, "run", keys)
-        wanted = _all([_matching(query, project_id), among])
-        return {hit.run_id for hit in _sorted_hits(self._searcher(), wanted, len(keys) or 1)}
+        among = _terms("run", [_key(project_id, each) for each in runs])
+        found = self._search([_matching(query, project_id), among], len(runs) or 1)
+        return {hit.run_id for hit in found}
+
+    def is_cut(self, project_id: int, runs: Collection[UUID]) -> bool:
+        """Return whether the index lacks words of one of `runs`, because its texts are too long."""
+        among = _terms("run", [_key(project_id, each) for each in runs])
+        with suppress(SearchOff):
+            return bool(self._search([among, _term("term", CUT)], 1))
+        return False
 
     def terms_with_prefix(self, prefix: str) -> list[str]:
         """Return the words in the index that begin with a text, those of deleted runs included."""
         return [word for word, _ in self._searcher().terms_with_prefix("words", prefix)]
 
+    def _search(self, wanted: Iterable[tantivy.Query], limit: int) -> list[Hit]:
+        searcher = self._searcher()
+        query = tantivy.Query.boolean_query([(Occur.Must, each) for each in wanted])
+        try:
+            found = searcher.search(query, limit, count=False, order_by_field="order").hits
+        except ValueError as error:
+            raise BadRequest("The search matches too many words. Write longer ones.") from error
+        hits = [
+            Hit(
+                _EPOCH + timedelta(microseconds=order >> _ID_BITS),
+                UUID(searcher.doc(place)["run"][0].partition(":")[2]),
+            )
+            for order, place in found
+        ]
+        return sorted(hits, key=_place, reverse=True)
+
     def _searcher(self) -> tantivy.Searcher:
+        generation = None if self.directory is None else self.directory.generation()
+        if generation is None:
+            raise SearchOff
         with self._lock:
-            generation = None if self._directory is None else self._directory.generation()
-            if generation is None:
-                raise SearchOff
             try:
                 status = (generation / "meta.json").stat()
-                version = (status.st_ino, status.st_mtime_ns)
-                if self._index is None or generation != self._generation:
-                    index = tantivy.Index.open(str(generation))
-                    index.config_reader("manual")
-                    self._index, self._generation, self._loaded = index, generation, None
+                version = (generation, status.st_ino, status.st_mtime_ns)
+                if self._index is None or self._loaded is None or self._loaded[0] != generation:
+                    self._index = tantivy.Index.open(str(generation))
+                    self._index.config_reader("manual")
                 if version != self._loaded:
                     self._index.reload()
                     self._loaded = version
@@ -420,92 +419,40 @@ class SearchIndex:
             return self._index.searcher()
 
 
-_MOST_WITH_ONE_START = 10_000
-
-
-def _sorted_hits(searcher: tantivy.Searcher, query: tantivy.Query, limit: int) -> list[Hit]:
-    try:
-        hits = searcher.search(query, limit, count=False, order_by_field="start").hits
-    except ValueError as error:
-        raise BadRequest("The search matches too many words. Write longer ones.") from error
-    places = [place for _, place in hits]
-    highs = searcher.fast_field_values("id_high", places)
-    lows = searcher.fast_field_values("id_low", places)
-    return [
-        Hit(_moment(start), UUID(int=(int(high or 0) << 64) + int(low or 0)))
-        for (start, _), high, low in zip(hits, highs, lows, strict=True)
-    ]
+def _place(hit: Hit) -> tuple[int, UUID]:
+    return hit.order, hit.run_id
 
 
 def _matching(query: Query, project_id: int) -> tantivy.Query:
-    in_project = tantivy.Query.term_query(_SCHEMA, "project", project_id, "basic")
-    excluded = [(Occur.MustNot, _of_term(each)) for each in query.without]
-    required = [(Occur.Must, each) for each in (in_project, *map(_of_term, query.terms))]
-    return tantivy.Query.boolean_query([*required, *excluded])
+    required = [_term("term", term("project", project_id)), *map(_of_term, query.terms)]
+    return tantivy.Query.boolean_query(
+        [(Occur.Must, each) for each in required]
+        + [(Occur.MustNot, _of_term(each)) for each in query.without]
+    )
 
 
 def _of_term(term: Term) -> tantivy.Query:
     """Return the query of a term. Words have no characters with a meaning in expressions."""
-    words = term.words
-    has_prefix = any(is_prefix for _, _, is_prefix in words)
-    if len(words) == 1:
-        [(_, word, _)] = words
-        if has_prefix:
-            return tantivy.Query.regex_query(_SCHEMA, "words", f"{word}.*")
-        return _term("words", word)
-    if not has_prefix:
-        return tantivy.Query.phrase_query(_SCHEMA, "words", [(at, word) for at, word, _ in words])
-    patterns: list[str | tuple[int, str]] = [
-        (at, f"{word}.*" if is_prefix else word) for at, word, is_prefix in words
-    ]
-    return tantivy.Query.regex_phrase_query(_SCHEMA, "words", patterns)
+    *words, last = term.words
+    if term.is_prefix:
+        last = f"{last}.*"
+        if not words:
+            return tantivy.Query.regex_query(_SCHEMA, "words", last)
+        return tantivy.Query.regex_phrase_query(_SCHEMA, "words", [*words, last])
+    if not words:
+        return _term("words", last)
+    return tantivy.Query.phrase_query(_SCHEMA, "words", [*words, last])
 
 
 def _term(name: str, value: str) -> tantivy.Query:
     return tantivy.Query.term_query(_SCHEMA, name, value, "basic")
 
 
-def _all(queries: Iterable[tantivy.Query]) -> tantivy.Query:
-    return tantivy.Query.boolean_query([(Occur.Must, each) for each in queries])
+def _terms(name: str, values: Sequence[str]) -> tantivy.Query:
+    return tantivy.Query.term_set_query(_SCHEMA, name, values)
 
 
-def _any(queries: Iterable[tantivy.Query]) -> tantivy.Query:
-    return tantivy.Query.boolean_query([(Occur.Should, each) for each in queries])
-
-
-def _range(name: str, least: int | None, greatest: int | None) -> tantivy.Query:
-    return tantivy.Query.range_query(_SCHEMA, name, FieldType.Unsigned, least, greatest)
-
-
-def _after(hit: Hit) -> tantivy.Query:
-    """Match the documents that follow a hit in the order of start and id, latest first."""
-    start, (high, low) = _microseconds(hit.start), _halves(hit.run_id)
-    same_start = _range("start", start, start)
-    parts = [_all([same_start, _range("id_high", high, high), _below("id_low", low)])]
-    parts += [_all([same_start, _below("id_high", high)]), _below("start", start)]
-    return _any(parts)
-
-
-def _below(name: str, value: int) -> tantivy.Query:
+def _range(least: int, end: int) -> tantivy.Query:
     return tantivy.Query.range_query(
-        _SCHEMA, name, FieldType.Unsigned, None, value, include_upper=False
+        _SCHEMA, "order", FieldType.Unsigned, least, end, include_upper=False
     )
-
-
-def _key(project_id: int, run_id: UUID) -> str:
-    return f"{project_id}:{run_id}"
-
-
-def _halves(run_id: UUID) -> tuple[int, int]:
-    return run_id.int >> 64, run_id.int & (2**64 - 1)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _microseconds(moment: datetime) -> int:
-    return max(0, (moment - _EPOCH) // timedelta(microseconds=1))
-
-
-def _moment(microseconds: Any) -> datetime:
-    return _EPOCH + timedelta(microseconds=int(microseconds))

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 
 from tracer.errors import BadRequest
 from tracer.records.pages import SnippetPart
-from tracer.search.words import (
-    LONGEST_WORD,
-    edge,
-    gap,
-    is_unspaced,
-    pairs_of,
-    pieces_of,
-    placed_fold,
-    plain_text,
-)
+from tracer.search.words import is_unspaced, places_of, plain_text, words_of
 
 FEWEST_CHARACTERS = 3
 """The last word of a query matches words that begin with it if it has this many characters."""
@@ -34,41 +25,35 @@ _TERM = re.compile(r'(-?)(?:"([^"]*)("?)|([^\s"]+))')
 class Term:
     """A word or a phrase of a query."""
 
-    pieces: tuple[str, ...]
-    """Folded words, and sequences of scripts without spaces. They must follow each other."""
+    words: tuple[str, ...]
+    """Words of the index. They must follow each other."""
     is_prefix: bool
     """Whether the last word may be the beginning of a longer one."""
 
-    @cached_property
-    def words(self) -> tuple[tuple[int, str, bool], ...]:
-        """The words of the index: their positions, and whether each is only a beginning."""
-        words: list[tuple[int, str, bool]] = []
-        position = 0
-        for number, piece in enumerate(self.pieces):
-            if is_unspaced(piece):
-                if len(piece) == 1:
-                    words.append((position, piece, True))
-                words += [(position + n, pair, False) for n, pair in enumerate(pairs_of(piece))]
-                position += len(piece)
-            else:
-                is_last = number == len(self.pieces) - 1
-                words.append((position, piece[:LONGEST_WORD], self.is_prefix and is_last))
-                position += 1
-        return tuple(words)
+    @classmethod
+    def parse(cls, text: str, is_last: bool) -> Term:
+        """Parse a word or a phrase. It has no words if `text` has none.
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Matches the term in a folded text."""
-        parts = []
-        for number, piece in enumerate(self.pieces):
-            is_begun = len(piece) >= LONGEST_WORD
-            is_begun |= self.is_prefix and number == len(self.pieces) - 1
-            if is_unspaced(piece):
-                parts.append(re.escape(piece))
-            else:
-                end = "" if is_begun else edge(after=True)
-                parts.append(edge(after=False) + re.escape(piece[:LONGEST_WORD]) + end)
-        return re.compile(gap().join(parts), re.DOTALL)
+        Args:
+            text: The word, or what is between the quotes.
+            is_last: Whether more may be typed.
+        """
+        words = words_of(text).split()
+        if words and is_unspaced(words[-1]):
+            # A character after the last one is not known, so this one only begins a pair. If it
+            # ends one, too, that one is enough.
+            is_pair = len(words) > 1 and is_unspaced(words[-2]) and len(words[-2]) == 2
+            return cls(tuple(words[:-1] if is_pair else words), not is_pair)
+        is_prefix = is_last and bool(words) and len(words[-1]) >= FEWEST_CHARACTERS
+        return cls(tuple(words), is_prefix)
+
+    def numbers_in(self, words: str) -> Iterator[int]:
+        """Yield the numbers of the words at which the term begins in words with spaces around."""
+        wanted = f" {' '.join(self.words)}{'' if self.is_prefix else ' '}"
+        at = words.find(wanted)
+        while at >= 0:
+            yield words.count(" ", 0, at)
+            at = words.find(wanted, at + 1)
 
 
 @dataclass(frozen=True)
@@ -91,39 +76,45 @@ class Query:
         without: list[Term] = []
         for found in _TERM.finditer(text):
             minus, phrase, closed, word = found.groups()
-            pieces = tuple(pieces_of(phrase if word is None else word))
-            if not pieces:
-                continue
-            is_last = found.end() == len(text) and not closed
-            is_prefix = is_last and not minus and len(pieces[-1]) >= FEWEST_CHARACTERS
-            term = Term(pieces, is_prefix and not is_unspaced(pieces[-1]))
-            (without if minus else terms).append(term)
+            is_last = found.end() == len(text) and not closed and not minus
+            term = Term.parse(phrase if word is None else word, is_last)
+            if term.words:
+                (without if minus else terms).append(term)
         if not terms:
             raise BadRequest("The search needs a word or a phrase without a minus.")
         if len(terms) + len(without) > MOST_TERMS:
             raise BadRequest(f"A search has at most {MOST_TERMS} words and phrases.")
         return cls(tuple(terms), tuple(without))
 
+    @property
+    def weight(self) -> int:
+        """An even number that grows with the terms: a phrase counts more than a word."""
+        return 2 * sum(len(term.words) for term in {*self.terms})
+
     def find(self, stored: str) -> Found | None:
         """Return where a stored text contains terms of this query; None if it has none."""
+        if stored.isascii() and "\\u" not in stored:  # most texts are discarded here
+            lower = stored.lower()
+            if not any(max(term.words, key=len) in lower for term in self.terms):
+                return None
         text = plain_text(stored)
-        folded, places = placed_fold(text)
-        matches = [
-            (places[found.start()], places[found.end()], number)
-            for number, term in enumerate(self.terms)
-            for found in _some(term.pattern, folded)
+        words = f" {words_of(text)} "
+        found = [
+            (term, at)
+            for term in self.terms
+            for at in islice(term.numbers_in(words), _MOST_MATCHES)
         ]
-        return Found(text, tuple(sorted(matches))) if matches else None
+        if not found:
+            return None
+        begins, places = places_of(text)
+        matches = []
+        for term, at in found:
+            end = begins[at + len(term.words) - 1] + len(term.words[-1])
+            matches.append((places[begins[at]], places[end], term))
+        return Found(text, sorted(matches, key=lambda match: match[:2]))
 
 
 _MOST_MATCHES = 50
-
-
-def _some(pattern: re.Pattern[str], folded: str) -> Iterator[re.Match[str]]:
-    for number, found in enumerate(pattern.finditer(folded)):
-        if number == _MOST_MATCHES:
-            return
-        yield found
 
 
 @dataclass(frozen=True)
@@ -131,51 +122,35 @@ class Found:
     """The places of a query's terms in a text."""
 
     text: str
-    matches: tuple[tuple[int, int, int], ...]
-    """Begin, end and number of the term, in order."""
+    matches: list[tuple[int, int, Term]]
+    """Begin, end and term, in order."""
 
     @property
-    def terms(self) -> int:
-        """How many terms of the query the text contains."""
-        return len({number for _, _, number in self.matches})
+    def weight(self) -> int:
+        """The `Query.weight` of the terms that the text contains."""
+        return 2 * sum(len(term.words) for term in {term for _, _, term in self.matches})
 
     def snippet(self) -> list[SnippetPart]:
         """Return the part of the text with the most terms. The matches are separate parts."""
         first, begun = 0, 0
         for at, (begin, _, _) in enumerate(self.matches):
             limit = begin + SNIPPET_CHARACTERS - _BEFORE
-            terms = len({number for _, end, number in self.matches[at:] if end <= limit})
+            terms = len({term for _, end, term in self.matches[at:] if end <= limit})
             if terms > first:
                 first, begun = terms, begin
         begin = max(0, begun - _BEFORE)
         if begin and (space := self.text.find(" ", begin, begun)) >= 0:
             begin = space + 1
         end = min(len(self.text), begin + SNIPPET_CHARACTERS)
-        parts = _parts(self.text, begin, end, self.matches)
-        if begin:
-            parts.insert(0, SnippetPart(text="…", is_match=False))
-        if end < len(self.text):
-            parts.append(SnippetPart(text="…", is_match=False))
-        return parts
-
-
-def _parts(
-    text: str, begin: int, end: int, matches: Sequence[tuple[int, int, int]]
-) -> list[SnippetPart]:
-    parts: list[SnippetPart] = []
-    at = begin
-    for first, last, _ in matches:
-        first, last = max(first, at), min(last, end)
-        if first >= last:
-            continue
-        if first > at:
-            parts.append(SnippetPart(text=_line(text[at:first]), is_match=False))
-        parts.append(SnippetPart(text=_line(text[first:last]), is_match=True))
-        at = last
-    if at < end:
-        parts.append(SnippetPart(text=_line(text[at:end]), is_match=False))
-    return parts
-
-
-def _line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+        parts = [("…" if begin else "", False)]
+        for first, last, _ in self.matches:
+            first, last = max(first, begin), min(last, end)
+            if first < last:
+                parts += [(self.text[begin:first], False), (self.text[first:last], True)]
+                begin = last
+        parts += [(self.text[begin:end], False), ("…" if end < len(self.text) else "", False)]
+        return [
+            SnippetPart(text=re.sub(r"\s+", " ", text), is_match=is_match)
+            for text, is_match in parts
+            if text
+        ]

@@ -45,12 +45,13 @@ def words_of(text: str) -> str:
     folded = fold(text)
     if folded.isascii():
         return _LONG.sub(r"\1", " ".join(folded.translate(_NOT_A_WORD).split()))
-    return " ".join(_split(folded))
+    return " ".join(word for _, word in _split(folded))
 
 
-def pieces_of(text: str) -> list[str]:
-    """Return the words of a text, and the sequences of scripts without spaces as one piece each."""
-    return [found[0] for found in _word().finditer(fold(text))]
+def places_of(text: str) -> tuple[list[int], list[int]]:
+    """Return where each word begins in the folded text, and the places of `placed_fold`."""
+    folded, places = placed_fold(text)
+    return [begin for begin, _ in _split(folded)], places
 
 
 def placed_fold(text: str) -> tuple[str, list[int]]:
@@ -78,24 +79,18 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", plain)
 
 
-def is_unspaced(piece: str) -> bool:
-    """Return whether a piece belongs to a script without spaces between words."""
-    return _UNSPACED_CHARACTER.match(piece) is not None
+def is_unspaced(word: str) -> bool:
+    """Return whether a word belongs to a script without spaces between words."""
+    return _UNSPACED_CHARACTER.match(word) is not None
 
 
-def _split(folded: str) -> Iterator[str]:
+def _split(folded: str) -> Iterator[tuple[int, str]]:
     for found in _word().finditer(folded):
-        piece = found[0]
+        begin, end = found.span()
         if found[1] is None:
-            yield piece[:LONGEST_WORD]
+            yield begin, folded[begin : min(end, begin + LONGEST_WORD)]
         else:
-            yield from pairs_of(piece)
-            yield piece[-1]
-
-
-def pairs_of(sequence: str) -> list[str]:
-    """Return the overlapping pairs of characters of a sequence."""
-    return [sequence[at : at + 2] for at in range(len(sequence) - 1)]
+            yield from ((at, folded[at : min(end, at + 2)]) for at in range(begin, end))
 
 
 @cache
@@ -122,20 +117,6 @@ def _unit() -> re.Pattern[str]:
     """Match a character with all that may be composed with it, or a sequence of ASCII (group 1)."""
     composed = f"{_marks()}\u1160-\u11ff\uff9e\uff9f"
     return re.compile(rf"([\x00-\x7f]+)(?![{composed}])|(?s:.)[{composed}]*")
-
-
-@cache
-def edge(*, after: bool) -> str:
-    """Return the regular expression of the end of a word, or of its beginning."""
-    letter = rf"(?:(?![{_UNSPACED}])(?:[^\W_]|[{_marks()}]))"
-    # A lookbehind has one width: what precedes is no letter, or belongs to an unspaced script.
-    return f"(?!{letter})" if after else rf"(?:(?<![^\W_])(?<![{_marks()}])|(?<=[{_UNSPACED}]))"
-
-
-@cache
-def gap() -> str:
-    """Return the regular expression of what may be between two words."""
-    return rf"(?:(?![^\W_]|[{_marks()}]).)*"
 
 
 # --- The plain text of a stored text.

@@ -31,7 +31,7 @@ from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
 from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
 from tracer.storage.postgres.rollups import Sums
-from tracer.storage.postgres.search_source import SearchSource, directory_of
+from tracer.storage.postgres.search_source import SearchSource
 from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
 
 # --- A projector: a loop that turns the pending spans of all projects into records. In between it
@@ -159,43 +159,32 @@ def _project_in_turns(
     report: Callable[[Report], None],
     limits: TimeLimits | None,
 ) -> None:
-    background = BackgroundWork(connection, options.search_directory)
-    projector = Projector(
-        connection,
-        terms=options.terms,
-        on_begin=lambda runs, size: report(_beginning(runs, size)),
-        on_end=background.work_if_due,
-        limits=limits,
-    )
-    with closing(background):
-        _take_turns(connection, end, report, projector, background)
-
-
-def _take_turns(
-    connection: SyncConnection,
-    end: int,
-    report: Callable[[Report], None],
-    projector: Projector,
-    background: BackgroundWork,
-) -> None:
-    blocked = 0
-    while not _readable([end], 0):
-        done = projector.project_due()
-        has_projected = bool(done.projected or done.failures)
-        has_worked = background.work(is_idle=not has_projected)
-        unread = Counter[str]()
-        _count_scopes(unread, done.unread)
-        report(Report(False, done.projected, None, done.failures, unread))
-        if has_projected or has_worked:
-            blocked = 0
-            continue
-        pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
-        if pause <= 0:  # another projector has the runs that are due
-            pause = QUIET_SECONDS * 2**blocked
-            blocked += blocked < MOST_BLOCKED
-        else:
-            blocked = 0
-        _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
+    with closing(BackgroundWork(connection, options.search_directory)) as background:
+        projector = Projector(
+            connection,
+            terms=options.terms,
+            on_begin=lambda runs, size: report(_beginning(runs, size)),
+            on_end=background.work_if_due,
+            limits=limits,
+        )
+        blocked = 0
+        while not _readable([end], 0):
+            done = projector.project_due()
+            has_projected = bool(done.projected or done.failures)
+            has_worked = background.work(is_idle=not has_projected)
+            unread = Counter[str]()
+            _count_scopes(unread, done.unread)
+            report(Report(False, done.projected, None, done.failures, unread))
+            if has_projected or has_worked:
+                blocked = 0
+                continue
+            pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
+            if pause <= 0:  # another projector has the runs that are due
+                pause = QUIET_SECONDS * 2**blocked
+                blocked += blocked < MOST_BLOCKED
+            else:
+                blocked = 0
+            _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
 
 
 class BackgroundWork:
@@ -211,8 +200,7 @@ class BackgroundWork:
         self._follower = None
         if search_directory is not None:
             source = SearchSource(connection)
-            directory = directory_of(Path(search_directory), source.identity())
-            self._follower = Follower(source, directory)
+            self._follower = Follower(source, source.directory(Path(search_directory)))
         self._index_began = time.monotonic()
         self._index_seconds = 0.0
 

@@ -25,7 +25,7 @@ from tracer.records.sessions import (
     stored_session_id,
 )
 from tracer.redaction import Redaction, standard_redaction
-from tracer.search import SearchIndex, SearchProgress
+from tracer.search import SearchIndex
 from tracer.storage.postgres.keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.postgres.leases import LeaseCounts, count_leases
 from tracer.storage.postgres.pool import Pool, store_errors
@@ -173,7 +173,7 @@ class ProjectStores:
             search: The index that answers searches; None: they are rejected.
         """
         self._pool = pool
-        self._search = search
+        self.search = search or SearchIndex(None)
         self._terms = terms
         self._redaction = redaction
         self._project_pool = project_pool
@@ -246,10 +246,6 @@ class ProjectStores:
         """Return the statistics of the connection pool."""
         return self._pool.get_stats()
 
-    def search_progress(self) -> SearchProgress | None:
-        """Return how far the search index is; None if there is none."""
-        return None if self._search is None else self._search.progress()
-
     async def count_leases(self) -> LeaseCounts:
         """Count the leases of all projects.
 
@@ -275,7 +271,7 @@ class ProjectStores:
 
     async def _open(self, project_id: int) -> ProjectStore:
         project = self._project_pool(self._pool, project_id)
-        reader = PostgresReader(project, self._search)
+        reader = PostgresReader(project, self.search)
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._entered.enter_async_context(watch)
         settings, prices = SettingsOfProject(project), ModelPrices(project)

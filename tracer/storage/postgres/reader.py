@@ -48,7 +48,7 @@ from tracer.records.record_classes import (
 from tracer.records.span_records import SpanRecords
 from tracer.records.spans import Contents
 from tracer.search import Query, SearchIndex
-from tracer.storage.postgres.citus import check_workers, is_spread
+from tracer.storage.postgres.citus import check_workers
 from tracer.storage.postgres.conversations import find_turn, read_conversations, read_turns
 from tracer.storage.postgres.days import read_overview, read_spend
 from tracer.storage.postgres.leases import read_leases
@@ -71,7 +71,7 @@ from tracer.storage.postgres.pool import (
 )
 from tracer.storage.postgres.rows import KIND_WORDS, columns, expressions, named, select
 from tracer.storage.postgres.search_pages import FoundRuns, read_places, read_places_in_run
-from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot
+from tracer.storage.postgres.session import ProjectPool, fetched, in_snapshot, standing_of_sync
 from tracer.storage.postgres.spans import list_parts, read_part, read_span_records
 from tracer.storage.postgres.stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres.tables import (
@@ -371,14 +371,11 @@ class PostgresReader:
         """Return a page of runs."""
         is_latest = order is RunOrder.LATEST
         all_parts = wanted.all_parts
-        spread = await self._is_spread()
 
         def read(connection: SyncConnection) -> Page[RunPreview]:
             if wanted.q is not None and is_latest:
-                return self._found(connection, wanted, limit, cursor, spread)
-            listing, back_to = self._listing(
-                connection, wanted, cursor if is_latest else None, spread
-            )
+                return self._found(connection, wanted, limit, cursor)
+            listing, back_to = self._listing(connection, wanted, cursor if is_latest else None)
             if is_latest:
                 page = read_page(connection, Run, columns(Run), listing, limit)
             else:
@@ -394,17 +391,12 @@ class PostgresReader:
         return await in_snapshot(self._project, read)
 
     def _found(
-        self,
-        connection: SyncConnection,
-        wanted: RunFilter,
-        limit: int,
-        cursor: str | None,
-        spread: bool,
+        self, connection: SyncConnection, wanted: RunFilter, limit: int, cursor: str | None
     ) -> Page[RunPreview]:
         """Return a page of a search, with the places where the runs contain the words."""
         up_to = self._search.up_to(self._project_id)
         found = FoundRuns(connection, self._search, self._project_id, wanted)
-        items, next_cursor, back_to = found.page(limit, cursor, is_spread=spread)
+        items, next_cursor, back_to = found.page(limit, cursor)
         previews = read_run_previews(
             connection, self._project_id, [run for run, _ in items], all_parts=wanted.all_parts
         )
@@ -424,16 +416,16 @@ class PostgresReader:
             if root_plan_id not in runs:
                 raise RecordNotFound("run", root_plan_id)
             items, has_more = read_places_in_run(connection, self._project_id, runs, query)
-            return RunSearch(items=items, has_more=has_more)
+            is_cut = self._search.is_cut(self._project_id, runs)
+            return RunSearch(items=items, has_more=has_more, is_cut=is_cut)
 
         return await in_snapshot(self._project, read)
 
     async def count_runs(self, wanted: RunFilter) -> RunHistogram:
         """Count the matching runs."""
-        spread = await self._is_spread()
 
         def read(connection: SyncConnection) -> RunHistogram:
-            listing, back_to = self._listing(connection, wanted, None, spread)
+            listing, back_to = self._listing(connection, wanted, None)
             histogram = read_histogram(connection, listing, wanted)
             return replace(histogram, counted_back_to=back_to or histogram.counted_back_to)
 
@@ -441,31 +433,25 @@ class PostgresReader:
 
     async def read_facets(self, wanted: RunFilter) -> RunFacets:
         """Count the values that the newest matching runs have."""
-        spread = await self._is_spread()
 
         def read(connection: SyncConnection) -> RunFacets:
-            listing, back_to = self._listing(connection, wanted, None, spread)
+            listing, back_to = self._listing(connection, wanted, None)
             facets = read_facets(connection, listing, wanted)
             facets.counted_back_to = back_to or facets.counted_back_to
             return facets
 
         return await in_snapshot(self._project, read)
 
-    async def _is_spread(self) -> bool:
-        with store_errors():
-            return await is_spread(self._project.pool)
-
     def _listing(
-        self, connection: SyncConnection, wanted: RunFilter, cursor: str | None, spread: bool
+        self, connection: SyncConnection, wanted: RunFilter, cursor: str | None
     ) -> tuple[Listing, datetime | None]:
         """Return the listing of a filter, and the time back to which its search examined runs."""
         among, back_to = None, None
         if wanted.q is not None:
             among, back_to = FoundRuns(connection, self._search, self._project_id, wanted).heads()
-        return (
-            list_of_runs(wanted, self._project_id, cursor, is_spread=spread, among=among),
-            back_to,
-        )
+        spread = standing_of_sync(connection).is_spread
+        listing = list_of_runs(wanted, self._project_id, cursor, is_spread=spread, among=among)
+        return listing, back_to
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None

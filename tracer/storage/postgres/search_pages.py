@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,11 +14,12 @@ from pydantic.alias_generators import to_camel
 
 from tracer.records import ABANDONED, Kind, Run
 from tracer.records.pages import Cursor, FoundPlace
-from tracer.search import LONGEST_WORD, OPEN, Found, Hit, Query, SearchIndex, term
+from tracer.search import OPEN, Hit, Query, SearchIndex, term
 from tracer.storage.postgres.lists import list_of_runs, page_query
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import columns, select
 from tracer.storage.postgres.search_source import (
+    FILTERED,
     ID_FIELD,
     MOST_CHARACTERS,
     SEARCHED,
@@ -34,7 +34,8 @@ from tracer.store import RunFilter
 MOST_FOUND = 10_000
 """How many runs, latest first, are sorted or counted."""
 _MOST_ROUNDS = 10
-_FEWEST_HITS, _MOST_HITS = 100, 500
+_MORE_HITS, _MOST_HITS = 20, 500
+"""How many more hits are read than a page has items, because some are not listed; and the most."""
 
 _FOUND = f"""
 SELECT root_plan_id, coalesce(head_id, root_plan_id),
@@ -42,9 +43,10 @@ SELECT root_plan_id, coalesce(head_id, root_plan_id),
 FROM run WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {RUN_NOT_DELETED}"""
 
 _MEMBERS = f"""
-SELECT coalesce(head_id, root_plan_id), root_plan_id, {START} FROM run
-WHERE project_id = %(project_id)s AND (head_id = ANY(%(heads)s) OR root_plan_id = ANY(%(heads)s))
-    AND {RUN_NOT_DELETED}"""
+SELECT coalesce(head_id, root_plan_id), root_plan_id FROM run
+WHERE project_id = %(project_id)s AND (head_id = ANY(%(runs)s) OR root_plan_id = ANY(%(runs)s))
+    AND {RUN_NOT_DELETED}
+ORDER BY {START}, root_plan_id"""
 
 
 class FoundRuns:
@@ -65,7 +67,7 @@ class FoundRuns:
         self.query = Query.parse(wanted.q or "")
 
     def page(
-        self, limit: int, cursor: str | None, *, is_spread: bool
+        self, limit: int, cursor: str | None
     ) -> tuple[list[tuple[Run, UUID]], str | None, datetime | None]:
         """Return a page, latest start first.
 
@@ -74,20 +76,23 @@ class FoundRuns:
             start of the last examined run if the search ended early.
         """
         found: list[tuple[Run, Hit]] = []
-        after = None if cursor is None else Hit(*_parts(Cursor.decode(cursor)))
-        number = min(_MOST_HITS, max(_FEWEST_HITS, 2 * limit))
+        last = None
+        if cursor is not None:
+            decoded = Cursor.decode(cursor)
+            last = Hit(decoded.moment, decoded.record_id)
+        number = min(_MOST_HITS, limit + _MORE_HITS)
         for _ in range(_MOST_ROUNDS):
-            hits = self._hits(number, after)
-            listed = self._listed(hits, is_spread=is_spread)
+            hits = self._hits(number, last)
+            listed = self._listed(hits)
             found += [(listed[hit.run_id], hit) for hit in hits if hit.run_id in listed]
-            if len(found) > limit:
-                last = found[limit - 1][1]
-                return _items(found[:limit]), Cursor(last.start, last.run_id).encode(), None
-            if len(hits) < number:
-                return _items(found), None, None
-            after = hits[-1]
-        assert after is not None
-        return _items(found), Cursor(after.start, after.run_id).encode(), after.start
+            last = hits[-1] if len(hits) == number else None
+            if last is None or len(found) > limit:
+                break
+        back_to = last and last.start
+        if len(found) > limit:
+            last, back_to = found[limit - 1][1], None
+        items = [(run, hit.run_id) for run, hit in found[:limit]]
+        return items, last and Cursor(*last).encode(), back_to
 
     def heads(self) -> tuple[list[UUID], datetime | None]:
         """Return the runs that a list may show, and back to when they were searched; None: all."""
@@ -96,23 +101,14 @@ class FoundRuns:
         back_to = hits[-1].start if len(hits) == MOST_FOUND else None
         if self._wanted.all_parts:
             return runs, back_to
-        return sorted({head for _, head, _ in self._rows(_FOUND, runs=runs)}), back_to
+        return sorted({head for _, head, _ in self._rows(_FOUND, runs)}), back_to
 
     def _hits(self, number: int, after: Hit | None) -> list[Hit]:
         wanted = self._wanted
         filters = {
             name: [term(name, value)]
-            for name, value in (
-                ("agent", wanted.agent),
-                ("tool", wanted.tool),
-                ("session", wanted.session),
-                ("subject", wanted.subject),
-                ("tag", wanted.tag),
-                ("service", wanted.service),
-                ("version", wanted.service_version),
-                ("environment", wanted.environment),
-            )
-            if value is not None
+            for name in ("agent", "tool", *FILTERED)
+            if (value := getattr(wanted, name)) is not None
         }
         if wanted.status is not None and wanted.status != ABANDONED:
             filters["status"] = [term("status", wanted.status), OPEN]
@@ -126,20 +122,20 @@ class FoundRuns:
             until=wanted.until,
         )
 
-    def _listed(self, hits: Sequence[Hit], *, is_spread: bool) -> dict[UUID, Run]:
+    def _listed(self, hits: Sequence[Hit]) -> dict[UUID, Run]:
         """Return the runs that the list shows for those hits that it shows."""
-        rows = self._rows(_FOUND, runs=[hit.run_id for hit in hits])
-        if self._wanted.all_parts:
-            heads = {run_id: run_id for run_id, _, _ in rows}
-        else:
-            heads = {run_id: head for run_id, head, _ in rows}
-            if wholes := {head for _, head, has_parts in rows if has_parts}:
-                latest = self._latest(sorted(wholes))
-                for run_id, head, has_parts in rows:
-                    if has_parts and latest.get(head, run_id) != run_id:
-                        del heads[run_id]
+        rows = self._rows(_FOUND, [hit.run_id for hit in hits]) if hits else []
+        heads = {run_id: run_id if self._wanted.all_parts else head for run_id, head, _ in rows}
+        wholes = {heads[run_id] for run_id, _, has_parts in rows if has_parts}
+        if wholes and not self._wanted.all_parts:
+            members = self._rows(_MEMBERS, sorted(wholes))
+            ids = [run_id for _, run_id in members]
+            matching = self._index.matching(self.query, self._project_id, ids)
+            latest = {head: run_id for head, run_id in members if run_id in matching}
+            heads = {run: head for run, head in heads.items() if latest.get(head, run) == run}
         if not heads:
             return {}
+        is_spread = standing_of_sync(self._connection).is_spread
         listing = list_of_runs(
             replace(self._wanted, q=None),
             self._project_id,
@@ -152,27 +148,9 @@ class FoundRuns:
         runs = {run.root_plan_id: run for run in found}
         return {run_id: runs[head] for run_id, head in heads.items() if head in runs}
 
-    def _latest(self, heads: list[UUID]) -> dict[UUID, UUID]:
-        """Return for each piece of work its run that started last and contains the words."""
-        rows = self._rows(_MEMBERS, heads=heads)
-        matching = self._index.matching(self.query, self._project_id, [row[1] for row in rows])
-        return {
-            head: run_id
-            for head, run_id, _ in sorted(rows, key=lambda row: (row[2], row[1]))
-            if run_id in matching
-        }
-
-    def _rows(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
-        parameters = {"project_id": self._project_id, **values}
-        return self._connection.execute(query, parameters).fetchall()
-
-
-def _parts(cursor: Cursor) -> tuple[datetime, UUID]:
-    return cursor.moment, cursor.record_id
-
-
-def _items(found: Sequence[tuple[Run, Hit]]) -> list[tuple[Run, UUID]]:
-    return [(run, hit.run_id) for run, hit in found]
+    def _rows(self, query: str, runs: Sequence[UUID]) -> list[tuple[Any, ...]]:
+        values = {"project_id": self._project_id, "runs": runs}
+        return self._connection.execute(query, values).fetchall()
 
 
 # --- Where runs contain the words of a query, for the snippets of a page and for one run.
@@ -183,7 +161,6 @@ MOST_BYTES = 16 * 2**20
 """How many bytes of texts it reads for a page, and for a search within a run."""
 _RUNS_AT_ONCE = 10
 _RECORDS_OF_RUN = 6
-PLACES_OF_RUN = 2
 MOST_PLACES = 1_000
 """The most records that a search within a run returns."""
 
@@ -199,101 +176,80 @@ _DESCRIPTION = {
 }
 
 
-def _cut(field: str) -> str:
-    return f"left({field}, {MOST_CHARACTERS})"
+def _records(kind: Kind, run: str, *, of_page: bool) -> str:
+    """Return the query for records of a run that may contain the words.
 
-
-def _records(kind: Kind, fields: Sequence[str], is_filtered: bool) -> str:
-    condition = " OR ".join(
-        f"{field} ILIKE ANY(%(patterns)s) OR octet_length({field}) <> length({field})"
-        for field in fields
-    )
-    return f"""SELECT root_plan_id, '{kind}', {ID_FIELD[kind]}, {_DESCRIPTION[kind]},
-        ARRAY[{", ".join(f"{_cut(field)}" if field != "messages" else field for field in fields)}],
-        {START}
-    FROM {TABLES[kind]} AS record
-    WHERE project_id = %(project_id)s AND root_plan_id = {{run}} AND {ALWAYS}
-        AND ({condition if is_filtered else "true"})"""
-
-
-def _fields(kind: Kind, with_messages: bool) -> list[str]:
-    return [each for each in SEARCHED[kind] if with_messages or each != "messages"]
-
-
-def _page_query(is_filtered: bool, is_spread: bool) -> str:
-    """Return the query for some records of the runs `runs` that may contain the words.
-
-    Args:
-        is_filtered: Whether the database can compare the words.
-        is_spread: Whether Citus distributes the tables. Then there must be one run.
+    A page shows two records of each run, so it reads a few, preferably those in which the database
+    finds a word. It does not compare words with accents, or escaped ones.
     """
-    run = "ANY(%(runs)s::uuid[])" if is_spread else "wanted.run"
-    of_kinds = " UNION ALL ".join(
-        f"({_records(kind, _fields(kind, False), is_filtered).format(run=run)}"
-        f" LIMIT {_RECORDS_OF_RUN})"
-        for kind in SEARCHED
-    )
-    if is_spread:
-        return of_kinds
-    return f"""SELECT record.* FROM unnest(%(runs)s::uuid[]) AS wanted (run)
-        CROSS JOIN LATERAL ({of_kinds}) AS record"""
+    fields = [field for field in SEARCHED[kind] if field != "messages" or not of_page]
+    texts = [each if each == "messages" else f"left({each}, {MOST_CHARACTERS})" for each in fields]
+    matches = " OR ".join(f"{field} ILIKE ANY(%(patterns)s)" for field in fields)
+    unlike = " OR ".join(f"octet_length({field}) <> length({field})" for field in fields)
+    some = f"ORDER BY ({matches}) IS TRUE DESC LIMIT {_RECORDS_OF_RUN}"
+    return f"""(SELECT root_plan_id, '{kind}', {ID_FIELD[kind]}, {_DESCRIPTION[kind]},
+        ARRAY[{", ".join(f"'{field}'" for field in fields)}], ARRAY[{", ".join(texts)}], {START}
+    FROM {TABLES[kind]} AS record
+    WHERE project_id = %(project_id)s AND root_plan_id = {run} AND {ALWAYS}
+        {some if of_page else f"AND (%(is_other)s OR {matches} OR {unlike})"})"""
 
 
-def _run_query(is_filtered: bool) -> str:
-    of_kinds = " UNION ALL ".join(
-        _records(kind, _fields(kind, True), is_filtered).format(run="ANY(%(runs)s::uuid[])")
-        for kind in SEARCHED
-    )
-    return (
-        f"SELECT * FROM ({of_kinds}) AS record (run, kind, id, agent, name, number, texts, at)"
-        " ORDER BY at, id"
-    )
+def _query(run: str, *, of_page: bool) -> str:
+    return " UNION ALL ".join(_records(kind, run, of_page=of_page) for kind in SEARCHED)
 
 
-def _parameters(project_id: int, runs: Sequence[UUID], query: Query) -> tuple[bool, dict[str, Any]]:
-    pieces = [max(term.pieces, key=len) for term in query.terms]
+_OF_RUNS = "ANY(%(runs)s::uuid[])"
+_PAGE = f"""SELECT record.* FROM unnest(%(runs)s::uuid[]) AS wanted (run)
+    CROSS JOIN LATERAL ({_query("wanted.run", of_page=True)}) AS record"""
+_PAGE_OF_ONE = _query(_OF_RUNS, of_page=True)
+_IN_RUN = f"""SELECT * FROM ({_query(_OF_RUNS, of_page=False)})
+    AS record (run, kind, id, agent, name, number, fields, texts, at) ORDER BY at, id"""
+
+
+def _parameters(project_id: int, runs: Sequence[UUID], query: Query) -> dict[str, Any]:
+    words = [max(term.words, key=len) for term in query.terms]
     # An expression with letters of other scripts does not match what folding made equal.
-    is_filtered = all(piece.isascii() for piece in pieces)
-    patterns = [f"%{piece[:LONGEST_WORD]}%" for piece in pieces]
-    return is_filtered, {"project_id": project_id, "runs": list(runs), "patterns": patterns}
+    is_other = not all(word.isascii() for word in words)
+    patterns = [f"%{word}%" for word in words]
+    return {"project_id": project_id, "runs": runs, "patterns": patterns, "is_other": is_other}
 
 
 def read_places(
     connection: SyncConnection, project_id: int, runs: Sequence[UUID], query: Query
 ) -> dict[UUID, list[FoundPlace]]:
-    """Return the best places of runs on a page, for as many as can be read in `PAGE_SECONDS`.
+    """Return the best two places of runs on a page, of as many as can be read in `PAGE_SECONDS`.
 
     It must be the last to use the connection's transaction.
     """
     end = time.monotonic() + PAGE_SECONDS
-    found: dict[UUID, list[FoundPlace]] = {}
+    found: dict[UUID, dict[str, tuple[int, FoundPlace]]] = {}
     size = 0
+    # On Citus no statement joins the runs of several shards with their records.
     is_spread = standing_of_sync(connection).is_spread
-    runs_at_once = 1 if is_spread else _RUNS_AT_ONCE
-    for begin in range(0, len(runs), runs_at_once):
+    statement, at_once = (_PAGE_OF_ONE, 1) if is_spread else (_PAGE, _RUNS_AT_ONCE)
+    for begin in range(0, len(runs), at_once):
         rest = end - time.monotonic()
         if rest <= 0 or size > MOST_BYTES:
             break
-        is_filtered, values = _parameters(project_id, runs[begin : begin + runs_at_once], query)
+        some = runs[begin : begin + at_once]
         try:
             with connection.transaction():
                 connection.execute(f"SET LOCAL statement_timeout = {max(1, round(rest * 1000))}")
-                rows = connection.execute(_page_query(is_filtered, is_spread), values).fetchall()
+                values = _parameters(project_id, some, query)
+                rows = connection.execute(statement, values).fetchall()
         except QueryCanceled:
             break
-        size += sum(len(text or "") for row in rows for text in row[6])
-        places: dict[UUID, list[tuple[int, FoundPlace]]] = defaultdict(list)
         for row in rows:
-            if time.monotonic() > end:
-                break
-            if place := _place(row, query, with_messages=False):
-                places[row[0]].append(place)
-        for run_id, of_run in places.items():
-            of_run.sort(key=lambda each: -each[0])
+            size += _size(row)
             # An answer is often also the result of a step.
-            best = {str(place.snippet): place for _, place in reversed(of_run)}
-            found[run_id] = [*reversed(best.values())][:PLACES_OF_RUN]
-    return found
+            of_run = found.setdefault(row[0], {})
+            is_enough = sum(weight == query.weight for weight, _ in of_run.values()) > 1
+            if not is_enough and time.monotonic() < end and (place := _place(row, query)):
+                of_run.setdefault(str(place[1].snippet), place)
+    return {
+        run_id: [place for _, place in sorted(of_run.values(), key=lambda each: -each[0])][:2]
+        for run_id, of_run in found.items()
+    }
 
 
 def read_places_in_run(
@@ -304,41 +260,35 @@ def read_places_in_run(
     Returns:
         The places, and whether there may be more.
     """
-    is_filtered, values = _parameters(project_id, runs, query)
     places: list[FoundPlace] = []
     size = 0
-    for row in connection.execute(_run_query(is_filtered), values).fetchall():
-        size += sum(len(text or "") for text in row[6])
+    for row in connection.execute(_IN_RUN, _parameters(project_id, runs, query)).fetchall():
+        size += _size(row)
         if len(places) == MOST_PLACES or size > MOST_BYTES:
             return places, True
-        if place := _place(row, query, with_messages=True):
+        if place := _place(row, query):
             places.append(place[1])
     return places, False
 
 
-def _place(
-    row: tuple[Any, ...], query: Query, *, with_messages: bool
-) -> tuple[int, FoundPlace] | None:
-    """Return the place in a record with the most terms of a query, and their number."""
-    run_id, kind, record_id, agent, name, position, texts, _ = row
-    best: tuple[int, str, Found] | None = None
-    for field, stored in zip(_fields(Kind(kind), with_messages), texts, strict=True):
-        if not stored:
-            continue
-        for text in message_texts(stored) if field == "messages" else (stored,):
-            found = query.find(text)
-            if found is None:
-                continue
-            # A phrase counts more than a word, and a name is the least that a person looks for.
-            numbers = {number for _, _, number in found.matches}
-            terms = 2 * sum(len(query.terms[number].pieces) for number in numbers)
-            terms -= field in ("agent_name", "name")
-            if best is None or terms > best[0]:
-                best = terms, field, found
-    if best is None:
+def _size(row: tuple[Any, ...]) -> int:
+    return sum(len(text or "") for text in row[7])
+
+
+def _place(row: tuple[Any, ...], query: Query) -> tuple[int, FoundPlace] | None:
+    """Return the place in a record with the most terms of a query, and their weight."""
+    run_id, kind, record_id, agent, name, position, fields, texts, _ = row
+    found = []
+    for field, stored in zip(fields, texts, strict=True):
+        for text in message_texts(stored or "[]") if field == "messages" else (stored or "",):
+            if place := query.find(text):
+                # A name is the least that a person looks for.
+                weight = place.weight - (field in ("agent_name", "name"))
+                found.append((weight, field, place))
+    if not found:
         return None
-    terms, field, found = best
-    return terms, FoundPlace(
+    weight, field, place = max(found, key=lambda each: each[0])
+    return weight, FoundPlace(
         root_plan_id=run_id,
         kind=Kind(kind),
         id=record_id,
@@ -346,5 +296,5 @@ def _place(
         name=name,
         position=position,
         field=to_camel(field),
-        snippet=found.snippet(),
+        snippet=place.snippet(),
     )

@@ -13,6 +13,7 @@ import orjson
 
 from tracer.records import Kind
 from tracer.search import (
+    CUT,
     OPEN,
     WHOLE,
     ChangedRun,
@@ -67,14 +68,15 @@ SELECT root_plan_id, sum(size)::bigint FROM ({
     )
 }) AS record GROUP BY root_plan_id"""
 
+FILTERED = ("session", "subject", "tag", "service", "service_version", "environment")
+"""The attributes of `RunFilter` that a run's own row answers."""
+
 _RUNS = f"""
 SELECT root_plan_id, revision, {START}, {IS_OPEN}, status::text,
-    head_id IS NOT NULL OR whole_status IS NOT NULL, tags, service_name, service_version,
-    deployment_environment, session_id, subject
+    head_id IS NOT NULL OR whole_status IS NOT NULL, ARRAY[session_id], ARRAY[subject], tags,
+    ARRAY[service_name], ARRAY[service_version], ARRAY[deployment_environment]
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {RUN_NOT_DELETED}
     AND is_agent_work"""
-
-_FILTERED = ("service", "version", "environment", "session", "subject")
 
 ID_FIELD = {
     Kind.PLAN: "plan_id",
@@ -83,11 +85,12 @@ ID_FIELD = {
     Kind.TOOL_CALL: "tool_call_id",
 }
 
-# The messages of a later round repeat those of the earlier ones, so they are not cut in SQL.
+# The messages of a later round repeat those of the earlier ones, so they are not cut in SQL. One
+# character more shows that a text is cut.
 _TEXTS = {
     kind: f"""SELECT root_plan_id, {
         ", ".join(
-            field if field == "messages" else f"left({field}, {MOST_CHARACTERS})"
+            field if field == "messages" else f"left({field}, {MOST_CHARACTERS + 1})"
             for field in fields
         )
     } FROM {TABLES[kind]} WHERE {_OF_RUNS} ORDER BY root_plan_id, revision, {ID_FIELD[kind]}"""
@@ -95,9 +98,8 @@ _TEXTS = {
 }
 
 
-def directory_of(directory: Path, identity: str) -> SearchDirectory:
-    """Return the directory of a database's index. Several databases may share `directory`."""
-    return SearchDirectory(directory / blake2b(identity.encode(), digest_size=8).hexdigest())
+def _directory_of(parent: Path, identity: str) -> SearchDirectory:
+    return SearchDirectory(parent / blake2b(identity.encode(), digest_size=8).hexdigest())
 
 
 async def search_index(pool: Pool, directory: Path | None) -> SearchIndex:
@@ -111,7 +113,7 @@ async def search_index(pool: Pool, directory: Path | None) -> SearchIndex:
     with store_errors():
         async with pooled_connection(pool) as connection:
             [(identity,)] = await (await connection.execute(_IDENTITY.encode())).fetchall()
-    return SearchIndex(directory_of(directory, str(identity)))
+    return SearchIndex(_directory_of(directory, identity))
 
 
 class SearchSource:
@@ -121,10 +123,10 @@ class SearchSource:
         """Set the connection, which must be in autocommit mode and not pooled."""
         self._session = ProjectorSession(connection)
 
-    def identity(self) -> str:
-        """Return a text that is different for each database."""
+    def directory(self, parent: Path) -> SearchDirectory:
+        """Return the directory of this database's index. Several databases may share `parent`."""
         [(identity,)] = self._session.ask(_IDENTITY)
-        return str(identity)
+        return _directory_of(parent, identity)
 
     def projects(self) -> list[tuple[int, datetime | None, datetime]]:
         """Return the projects: their ids, the times of their last erasure, and the present time."""
@@ -163,26 +165,18 @@ class SearchSource:
                 for kind, statement in _TEXTS.items()
             }
         texts = {row[0]: _Texts() for row in found}
-        names: dict[UUID, set[str]] = {row[0]: set() for row in found}
         for kind, rows in records.items():
             for run_id, *values in rows:
                 for field, value in zip(SEARCHED[kind], values, strict=True):
-                    if value:
-                        texts[run_id].add(field, value)
-                        if field == "agent_name":
-                            names[run_id].add(term("agent", value))
-                        elif field == "name":
-                            names[run_id].add(term("tool", value))
-        for run_id, revision, start, is_open, status, has_parts, tags, *fields in found:
-            named = zip(_FILTERED, fields, strict=True)
-            terms = {term(name, value) for name, value in named if value}
-            terms |= {term("tag", tag) for tag in tags or ()} | names[run_id]
+                    texts[run_id].add(field, value or "")
+        for run_id, revision, start, is_open, status, has_parts, *filtered in found:
+            terms = texts[run_id].terms
+            for name, values in zip(FILTERED, filtered, strict=True):
+                terms |= {term(name, value) for value in values or () if value}
             terms.add(OPEN if is_open else term("status", status))
             if has_parts:
                 terms.add(WHOLE)
-            yield RunDocument(
-                project_id, run_id, revision, start, sorted(terms), texts[run_id].texts
-            )
+            yield RunDocument(project_id, run_id, revision, start, terms, texts[run_id].texts)
 
     def _changed(self, project_id: int, statement: str, *values: Any) -> list[ChangedRun]:
         with self._session.in_project(project_id):
@@ -190,22 +184,31 @@ class SearchSource:
 
 
 class _Texts:
-    """The texts of a run, each once."""
+    """The texts of a run, each once, and the terms of its agents and tools."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.terms: set[str] = set()
         self._digests: set[bytes] = set()
         self._size = 0
 
     def add(self, field: str, stored: str) -> None:
+        if stored and field in _NAMES:
+            self.terms.add(term(_NAMES[field], stored))
         for text in message_texts(stored) if field == "messages" else (stored,):
             digest = blake2b(text.encode(errors="replace"), digest_size=12).digest()
-            if digest in self._digests or self._size >= MOST_RUN_BYTES:
+            if digest in self._digests:
                 continue
             self._digests.add(digest)
-            plain = plain_text(text)[:MOST_CHARACTERS]
-            self._size += len(plain)
-            self.texts.append(plain)
+            plain = plain_text(text)
+            if len(text) > MOST_CHARACTERS or self._size > MOST_RUN_BYTES:
+                self.terms.add(CUT)
+            if self._size <= MOST_RUN_BYTES:
+                self.texts.append(plain[:MOST_CHARACTERS])
+                self._size += len(plain[:MOST_CHARACTERS])
+
+
+_NAMES = {"agent_name": "agent", "name": "tool"}
 
 
 def message_texts(stored: str) -> list[str]:

@@ -3765,6 +3765,11 @@ export interface components {
              * @description Whether the search ended before all texts of the run were read.
              */
             hasMore: boolean;
+            /**
+             * Iscut
+             * @description Whether the list's search lacks words of the run, because it has very long texts.
+             */
+            isCut: boolean;
         };
         /**
          * Scope

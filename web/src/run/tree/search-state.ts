@@ -75,12 +75,16 @@ export function provideSearch(forest: Ref<Forest>, selection: Selection, opening
       : forest.value.all.filter((row) => recordsOf(row).some(isCut)).length,
   )
 
+  /** Whether the list's search lacks words of the run. */
+  const lacksWords = computed(() => searchText.value !== '' && Boolean(found.answer.value?.isCut))
+
   function goToHit(direction: 1 | -1) {
     settle()
     opening.goTo(selection.neighbourAmong(hits.value, direction))
   }
 
-  const search = { query, searchText, settle, hits, hitKeys, hitsBelow, places, cut, goToHit }
+  const results = { hits, hitKeys, hitsBelow, places, cut, lacksWords }
+  const search = { query, searchText, settle, goToHit, ...results }
   provide(SEARCH, search)
   return search
 }
