@@ -35,6 +35,7 @@ from tracer.records.prices import ALWAYS, ModelPrice
 from tracer.runtime import Agent, Application, RunLauncher
 from tracer.runtime.launcher import ServedApplication
 from tracer.runtime.scripted_model import ScriptedModel
+from tracer.search import SearchIndex
 from tracer.storage.postgres import (
     METADATA,
     Pool,
@@ -175,8 +176,6 @@ async def two_projects(
     folder: Path,
     project_pool: ProjectPools = ProjectPool,
     known_seconds: float = 0,
-    *,
-    has_search: bool = False,
 ) -> AsyncIterator[Doors]:
     """Give a server with two projects, each of which has records of its own.
 
@@ -185,21 +184,23 @@ async def two_projects(
         folder: For the recorder's spool.
         project_pool: How a project sees the database.
         known_seconds: For how many seconds the server caches callers.
-        has_search: Whether the server searches. It then waits for the index before it erases.
     """
     agent = Agent("nobody", "Wait.")
     idle = Application(name="idle", agents=(agent,), model=ScriptedModel([]))
-    index = index_of(database_url) if has_search else None
+    index = index_of(database_url)
     async with (
         open_pool(database_url) as pool,
         ProjectStores(pool) as truthful,
-        ProjectStores(pool, LASTING, project_pool=project_pool, search=index) as stores,
+        ProjectStores(
+            pool, LASTING, project_pool=project_pool, search=SearchIndex(index.directory)
+        ) as stores,
     ):
         home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
         other_id = await ensure_project(pool, "other")
         other = await planted(pool, truthful, other_id, "canary-other")
         for project in (home, other):
             await _leave_pending(pool, project, 2)
+        await asyncio.to_thread(index.follow)
         store = await stores.of(DEFAULT_PROJECT_ID)
         async with (
             Recorder(store.writer, Spool(folder / "spool.sqlite3")) as recorder,

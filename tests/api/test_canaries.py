@@ -7,8 +7,10 @@ and the stream of a run. For other inputs the database suffices: a read returns 
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +26,7 @@ from tests.otel.decoded import spans_in
 from tests.otel.sent import encode_json
 from tests.recorder.stores import CommandedStore
 from tests.recordings import spans_of_events
+from tests.searching import index_of
 from tracer.errors import ToolError
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import block_key, pack_block
@@ -78,7 +81,15 @@ async def shown_canaries(api: Api, database_url: str, run: UUID) -> list[str]:
     """Return the canaries that leave by any way out, after a run was received."""
     read = await said_of(api.client, run)
     streamed = await streamed_of(database_url, run)
+    index = index_of(database_url)
+    await asyncio.to_thread(index.follow)
+    indexed = {*index.terms_with_prefix("")}
+    secret = {word for each in HIDDEN for word in re.findall("[a-z0-9]{8,60}", each.lower())}
+    secret -= {"password"}
     return [
+        *(f"index: {word}" for word in indexed & secret),
+        *(["index: no words"] if "host" not in indexed else []),
+        *(["reads: no snippet"] if b'"isMatch":true' not in read else []),
         *canaries_in(reads=read, stream=streamed),
         *(["reads: no mask"] if b"[masked: " not in read else []),
         *(["stream: no tool call"] if b"toolCallId" not in streamed else []),

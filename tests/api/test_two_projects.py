@@ -30,11 +30,24 @@ async def test_no_operation_reads_or_changes_another_project(
     assert there.operations > 25
 
 
+async def test_projects_find_their_own_runs_and_no_others(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with two_projects(database_url, tmp_path) as doors:
+        for caller, asked in product((doors.home, doors.other), repeat=2):
+            headers = {"Authorization": f"Bearer {caller.secret}"}
+            for path in ("/api/runs", "/api/runs/histogram", f"/api/runs/{asked.run.root}/search"):
+                query = {"q": asked.canary}
+                answer = await doors.client.get(path, params=query, headers=headers)
+                found = answer.json().get("items") or answer.json().get("count")
+                assert bool(found) == (caller is asked), (path, answer.text)
+
+
 async def test_mcp_tools_answer_only_about_the_project_of_the_key(
     database_url: str, tmp_path: Path
 ) -> None:
     answered = set()
-    async with two_projects(database_url, tmp_path, has_search=True) as doors:
+    async with two_projects(database_url, tmp_path) as doors:
         for caller, asked in product((doors.home, doors.other), repeat=2):
             headers = {"Authorization": f"Bearer {caller.secret}"}
             for call in asked.tool_calls():

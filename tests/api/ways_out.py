@@ -97,7 +97,7 @@ def _given(run: UUID, tree: dict[str, Any]) -> dict[str, str]:
         if kind == "toolCall":
             given.setdefault("name", node["name"])
             given.setdefault("recordId", record_id)
-    return given | {"q": "masked"}
+    return given | {"q": "host"}  # next to a secret
 
 
 def _is_path(parameter: dict[str, Any]) -> bool:
