@@ -1,33 +1,47 @@
 """Searching: pages of found runs over HTTP compared with a page of the plain list, and the index.
 
 The words of arguments, results and answers follow Zipf's law: a call has about a hundred different
-ones, of a vocabulary of fifty thousand. One run in eight hundred has a hundred times as many calls.
-The index is built by a follower in this process, whose processor time is measured.
+ones, of a vocabulary of fifty thousand. One run in eight hundred has ten thousand records, so a
+million calls are in eighty thousand runs.
+The index is built by a follower in this process, whose processor time is measured. Then two
+servers, one without an index, accept the same spans in turns at full speed, and one accepts 500
+spans a second.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from random import Random  # noqa: TID251 -- seeded: the same words each time
+from statistics import median
 from urllib.parse import urlencode
 from uuid import UUID
 
+import psutil
 import psycopg
 
-from benchmarks.figures import Figure, at_most, p95
-from benchmarks.surroundings import Bench, milliseconds
+from benchmarks.figures import Figure, at_least, at_most, p95
+from benchmarks.http_load import connected, load_process, otlp
+from benchmarks.ingest import wait_until_projected
+from benchmarks.mixed import BATCH, write
+from benchmarks.mixed import RECORDS as SPANS
+from benchmarks.surroundings import Bench, milliseconds, processor_seconds
+from benchmarks.workload import bodies, trace
+from tracer.clock import utc_now
 from tracer.search import Follower, SearchDirectory
 from tracer.storage.postgres import connection_options, sync_connection
-from tracer.storage.postgres.search_source import SearchSource, directory_of
+from tracer.storage.postgres.search_source import SearchSource
 
-CALLS_A_RUN = 12
+_CALLS, _CALLS_OF_LARGE = 3, 7_500
+_LARGE = 800
+"""One run in so many is large: with its rounds it has ten thousand records."""
 _WORDS = 50_000
 _A_CALL = 100
-_LARGE = 800
 _USERS = 2_000
 
 QUERIES = {
@@ -55,7 +69,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
         bench.say("the index")
         with sync_connection(connection_options(url)) as connection:
             source = SearchSource(connection)
-            directory = directory_of(folder, source.identity())
+            directory = source.directory(folder)
             yield from _built(source, directory, calls)
         yield Figure(
             name="size of the index",
@@ -66,6 +80,68 @@ def measured(bench: Bench) -> Iterator[Figure]:
             goal=at_most(0.3),
         )
         yield from _pages(bench, url, folder)
+    yield from _followed(bench)
+
+
+def _followed(bench: Bench) -> Iterator[Figure]:
+    rounds, runs = bench.sized(5, 1), bench.sized(30, 3)
+    rates: list[list[float]] = []
+    shares = []
+    with load_process() as sender, ExitStack() as stack:
+        servers = []
+        for name in ("off", str(bench.folder / "followed")):
+            url = stack.enter_context(bench.database())
+            started = bench.server(url, settings={"TRACER_SEARCH_DIR": name})
+            servers.append((url, stack.enter_context(started)))
+        for number in range(rounds):
+            bench.say(f"ingest without and with the index, round {number + 1} of {rounds}")
+            first = (bench.seed * 20 + number) * 1_000
+            spans = [trace(first + each, SPANS) for each in range(runs)]
+            seconds, worked = [], []
+            rates.append([])
+            for url, server in servers:
+                process = psutil.Process(server.process.pid)
+                before, began = processor_seconds(process), time.monotonic()
+                rates[-1].append(write(sender, server.address, spans).result().rate)
+                wait_until_projected(url)
+                seconds.append(time.monotonic() - began)
+                worked.append(processor_seconds(process) - before)
+            shares.append((worked[1] - worked[0]) / seconds[1])
+        yield Figure(
+            name="acknowledged ingest with the index",
+            value=median(rate for _, rate in rates) * BATCH,
+            unit="spans/s",
+            yardstick="without an index",
+            ratio=median(rate / without for without, rate in rates),
+            goal=at_least(0.95),
+        )
+        yield Figure(
+            name="the follower meanwhile",
+            value=median(shares),
+            unit="cores",
+            goal=at_most(0.25, "value"),
+        )
+        bench.say("500 spans a second")
+        [path] = (bench.folder / "followed").iterdir()
+        lags = asyncio.run(_lags(bench, SearchDirectory(path), servers[1][1].address))
+        for name, value in (("p50", median(lags)), ("greatest", max(lags))):
+            goal = at_most(5, "value")
+            yield Figure(name=f"lag at 500 spans/s, {name}", value=value, unit="s", goal=goal)
+
+
+async def _lags(bench: Bench, directory: SearchDirectory, address: str) -> list[float]:
+    """Send a trace of 50 spans every tenth of a second, and return how far the index was behind."""
+    lags = []
+    async with connected(address) as connection:
+        for number in range(bench.sized(300, 50)):
+            began = time.monotonic()
+            [body] = bodies(trace(bench.seed * 1_000 + 500_000 + number, 50))
+            assert await connection.ask(otlp(body)) == 200, connection.body[:300]
+            state = directory.state()
+            assert state is not None
+            lags.append((utc_now() - state.up_to).total_seconds())
+            await asyncio.sleep(began + 0.1 - time.monotonic())
+    return lags[len(lags) // 4 :]
 
 
 def _pages(bench: Bench, url: str, folder: Path) -> Iterator[Figure]:
@@ -132,7 +208,7 @@ def _fill(url: str, calls: int, chance: Random) -> None:
             }
             while made < calls and len(rows[_CALL]) < 20_000:
                 number += 1
-                wanted = CALLS_A_RUN * (100 if number % _LARGE == 0 else 1)
+                wanted = _CALLS if number % _LARGE else _CALLS_OF_LARGE
                 at = began + timedelta(seconds=number)
                 run = UUID(int=(number << 80) + (7 << 76))
                 words = chance.choices(
