@@ -12,7 +12,7 @@ from tests.house.project_files import project_files, text_of
 # To raise a number is a decision: the commit message explains it.
 BUDGETS: dict[str, int] = {
     "api": 2_240,
-    "api/commands": 895,
+    "api/commands": 920,
     "api/middleware": 390,
     "api/otlp": 552,
     "api/routes": 2_440,
@@ -27,7 +27,7 @@ BUDGETS: dict[str, int] = {
     "tracer/records": 2_660,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
-    "tracer/search": 890,
+    "tracer/search": 770,
     "tracer/storage": 11_180,
     "tracer/testing": 570,
     "tracer/tools": 4_680,
