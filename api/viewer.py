@@ -25,6 +25,8 @@ PAGES = (
     "/",
     "/runs",
     "/runs/{root_plan_id}",
+    "/sessions",
+    "/sessions/{session_id:path}",
     "/plans/{plan_id}",
     "/tool-calls/{tool_call_id}",
     "/tools",

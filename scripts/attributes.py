@@ -63,13 +63,38 @@ conventions also read the attributes of the [GenAI conventions](#genai-conventio
 """
 
 
+CONVERSATIONS = """## Conversations
+
+Runs with the same session id are one conversation. Each convention has its own attributes for this
+id; the first one with a value becomes the run's `session_id`.
+
+| convention | attributes |
+|---|---|"""
+
+NO_ID = "those of the GenAI conventions"
+
+
 def page() -> str:
     """Return the page.
 
     Raises:
         ValueError: A dialect names a use that does not exist.
     """
-    return "\n".join([HEAD, *(_section(dialect) for dialect in DIALECTS)]).rstrip("\n") + "\n"
+    parts = [HEAD, _conversations(), *(_section(dialect) for dialect in DIALECTS)]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _conversations() -> str:
+    rows = [
+        f"| {dialect.title} | {', '.join(f'`{name}`' for name in session_ids(dialect)) or NO_ID} |"
+        for dialect in DIALECTS
+    ]
+    return "\n".join([CONVERSATIONS, *rows, ""])
+
+
+def session_ids(dialect: Dialect) -> list[str]:
+    """Return the attributes of a dialect that determine the session of a run."""
+    return list(dict.fromkeys(dialect.reads.get("conversation", ())))
 
 
 def _section(dialect: Dialect) -> str:

@@ -22,6 +22,7 @@ const MAY_IMPORT = {
     ...['run/forest', 'run/opening', 'run/timeline', 'run/live', 'run/details', 'run/tree'],
   ],
   runs: SHARED,
+  conversations: [...SHARED, 'run/forest'],
   tools: SHARED,
   compare: SHARED,
   'sign-in': SHARED,

@@ -30,6 +30,7 @@ export function useAppCommands() {
     search: palette.open,
     copyLink: async () => (isCopied.value = await copyLink()),
     openRuns: () => void router.push({ name: 'runs' }),
+    openConversations: () => void router.push({ name: 'conversations' }),
     openTools: () => void router.push({ name: 'tools' }),
     ...(managesKeys.value && { openKeys: () => void router.push({ name: 'keys' }) }),
     changeTheme: () => (theme.value = following(THEMES, theme.value)),

@@ -14,6 +14,18 @@ export const router = createRouter({
       props: true,
     },
     { path: '/sign-in', name: 'signIn', component: () => import('./sign-in/sign-in-view.vue') },
+    {
+      path: '/sessions',
+      name: 'conversations',
+      component: () => import('./conversations/conversation-list-view.vue'),
+    },
+    {
+      path: '/sessions/:sessionId+',
+      name: 'conversation',
+      component: () => import('./conversations/conversation-view.vue'),
+      // An id may contain slashes.
+      props: ({ params }) => ({ sessionId: [params.sessionId].flat().join('/') }),
+    },
     { path: '/tools', name: 'tools', component: () => import('./tools/tools-view.vue') },
     { path: '/keys', name: 'keys', component: () => import('./keys/keys-view.vue') },
     {

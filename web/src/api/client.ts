@@ -5,6 +5,8 @@ import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
 import type {
   Caller,
+  ConversationPage,
+  Erasure,
   Key,
   Lease,
   NewKey,
@@ -19,6 +21,8 @@ import type {
   StepNode,
   ToolHistory,
   ToolStatsList,
+  TurnPlace,
+  TurnsPage,
 } from './shapes'
 
 let onNotIdentified = () => {}
@@ -107,6 +111,35 @@ export function readToolHistory(name: string, query: StatsQuery): Promise<Outcom
 export function searchRun(rootPlanId: string, q: string): Promise<Outcome<RunSearch>> {
   const params = { path: { rootPlanId }, query: { q } }
   return outcomeOf(client.GET('/api/runs/{rootPlanId}/search', { params }))
+}
+
+type ConversationQuery = NonNullable<paths['/api/sessions']['get']['parameters']['query']>
+
+/** Lists conversations, latest activity first. */
+export function listConversations(query: ConversationQuery): Promise<Outcome<ConversationPage>> {
+  return outcomeOf(client.GET('/api/sessions', { params: { query } }))
+}
+
+interface TurnQuery {
+  limit?: number
+  cursor?: string | null
+}
+
+/** Reads a conversation with a page of its turns, earliest first. */
+export function readConversation(sessionId: string, query: TurnQuery): Promise<Outcome<TurnsPage>> {
+  const params = { path: { sessionId }, query }
+  return outcomeOf(client.GET('/api/sessions/{sessionId}', { params }))
+}
+
+/** Deletes all runs of a conversation. */
+export function deleteConversation(sessionId: string): Promise<Outcome<Erasure>> {
+  return outcomeOf(client.DELETE('/api/sessions/{sessionId}', { params: { path: { sessionId } } }))
+}
+
+/** Finds the place of a run in its conversation. */
+export function readTurnPlace(rootPlanId: string): Promise<Outcome<TurnPlace>> {
+  const params = { path: { rootPlanId } }
+  return outcomeOf(client.GET('/api/runs/{rootPlanId}/turn', { params }))
 }
 
 export function readRun(rootPlanId: string): Promise<Outcome<SingleRun>> {

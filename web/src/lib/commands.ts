@@ -18,6 +18,7 @@ export const COMMANDS = {
   copyLink: { scope: 'everywhere', keys: ['y'] },
   help: { scope: 'everywhere', keys: ['?'] },
   openRuns: { scope: 'everywhere', keys: [] },
+  openConversations: { scope: 'everywhere', keys: [] },
   openTools: { scope: 'everywhere', keys: [] },
   openKeys: { scope: 'everywhere', keys: [] },
   changeTheme: { scope: 'everywhere', keys: [] },
