@@ -44,8 +44,8 @@ async def find_one(reader: TraceReader, reference: str) -> RecordMatch:
     """Return the record that a reference means.
 
     Raises:
-        RecordNotFound: There is none.
-        AmbiguousReference: It may mean several records.
+        RecordNotFound: No record matches.
+        AmbiguousReference: Several records match.
     """
     matches = await reader.find_records(reference)
     if not matches:

@@ -1,8 +1,8 @@
-"""What people and agents ask of runs: pure functions from trees and rows to answers.
+"""Answer the questions of people and agents about runs, from trees and rows, as pure functions.
 
 An answer is a plain value. Its method `text` returns it as text for models and terminals, within a
 budget of tokens, with recorded texts as quoted data. The server reads the rows and calls these
-functions; commands and MCP print what they return.
+functions; commands and MCP print the answers.
 
 Public modules:
 

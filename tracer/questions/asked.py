@@ -68,7 +68,7 @@ class List(Asked):
 
 
 class Show(Asked):
-    """Outline a run, or what is below one record: a line for each record, folded to the budget.
+    """Outline a run, or the part below one record: a line for each record, folded to the budget.
 
     Failures, open work and large items come first.
     """
@@ -82,7 +82,7 @@ class Why(Asked):
     """Explain why a run failed, hangs, was abandoned or was slow. Start here for any failure.
 
     Returns the record where it began with its full id, its error, the calls that led there, and
-    what the model saw.
+    the last message to the model.
     """
 
     command_budget = 1_500
@@ -137,10 +137,10 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment_of(text: str | None, now: datetime) -> datetime | None:
-    """Return the time that a text means: a time before `now`, such as `7d`, or RFC 3339.
+    """Return a time that is written as an age, such as `7d` before `now`, or as RFC 3339.
 
     Raises:
-        BadRequest: It means no time.
+        BadRequest: The text has neither form.
     """
     if text is None:
         return None
@@ -153,5 +153,5 @@ def moment_of(text: str | None, now: datetime) -> datetime | None:
 
 
 def description(question: type[Asked]) -> str:
-    """Return what a question is for, as text for people and models."""
+    """Return the purpose of a question, as text for people and models."""
     return " ".join((question.__doc__ or "").split())

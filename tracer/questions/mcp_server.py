@@ -27,7 +27,7 @@ from tracer.questions.asked import QUESTIONS, Asked, description
 Context = ServerRequestContext[Any, Any]
 
 Answer = Callable[[str, Asked, Context], Awaitable[str]]
-"""Returns the answer to a question as text; raises `TracerError` if there is none."""
+"""Returns the answer to a question as text; raises `TracerError` if it cannot be answered."""
 
 
 def mcp_server(answer: Answer, version: str) -> Server[Any]:
@@ -71,7 +71,7 @@ def tools() -> list[Tool]:
 
 
 def _schema(question: type[Asked]) -> dict[str, Any]:
-    """Return the JSON Schema of a question's arguments, without what models do not need."""
+    """Return the JSON Schema of a question's arguments, reduced to the parts that models use."""
     schema = question.model_json_schema()
     kinds = schema.get("$defs", {})
     properties = {}
@@ -94,5 +94,5 @@ def _result(text: str, *, is_error: bool = False) -> CallToolResult:
 
 
 def _mistakes(error: ValidationError) -> str:
-    """Return what is wrong with arguments, without their values."""
+    """Return the errors of arguments, without their values."""
     return " ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}." for each in error.errors())

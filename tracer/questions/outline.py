@@ -293,7 +293,7 @@ def _size(node: Node, total: Node) -> float:
 
 
 def _lines(walk: Walk, indexes: Iterable[int]) -> list[OutlineLine]:
-    """Return the lines of some nodes, in document order, with what is folded below them."""
+    """Return the lines of some nodes, in document order, with the folded records below them."""
     lines = {index: _line(walk, index) for index in sorted(indexes)}
     _fold(walk, lines)
     return [*lines.values()]
@@ -335,7 +335,7 @@ def _fold(walk: Walk, lines: dict[int, OutlineLine]) -> None:
         word = WORDS[node.kind]
         folded.records[word] = folded.records.get(word, 0) + 1
         folded.failures += node.status == "failed"
-        if parent in lines:  # the largest hidden parts: what is below them is in their figures
+        if parent in lines:  # only the topmost hidden records: their figures include those below
             folded.duration_ms += node.duration_ms or 0
             folded.cost_usd += node.cumulative.cost_usd or 0
 

@@ -242,7 +242,7 @@ class ToolLine(Struct, rename="camel"):
 
 
 class SpendLine(Struct, rename="camel"):
-    """What the model calls with one model, agent, user or day used and cost."""
+    """The use and the cost of the model calls of one model, agent, user or day."""
 
     name: str | None
     calls: int
@@ -360,7 +360,7 @@ def differences(compared: Comparison, budget: int) -> Differences:
         pair, level = stack.pop()
         if pair["change"] in (Change.ADDED, Change.REMOVED) or set(pair["differs"]) - _MEASURED:
             lines.append(_difference(pair, level))
-        if pair["change"] not in (Change.ADDED, Change.REMOVED):  # what is below is, too
+        if pair["change"] not in (Change.ADDED, Change.REMOVED):  # so are all records below it
             stack += [(child, level + 1) for child in pair["children"][::-1]]
     sides = {"left": compared["left"], "right": compared["right"]}
     return Differences(

@@ -1,8 +1,9 @@
 """Write values and recorded texts as text for models and terminals, within a budget.
 
-Recorded texts come from programs that nobody checked. `quoted` and `block` show them as data: a
-quoted text has no line breaks, and each line of a block begins with a bar, so that a text cannot
-look like a line of the answer. Neither contains characters that control a terminal or hide text.
+Recorded texts are untrusted: users, web pages and tools wrote them. `quoted` and `block` show them
+as data: a quoted text has no line breaks, and each line of a block begins with a bar, so that a
+text cannot look like a line of the answer. Neither contains characters that control a terminal or
+hide text.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def block(text: str, most: int, indent: str = "  ") -> list[str]:
 
 
 def _taken(lines: Sequence[str], room: int, indent: str) -> list[str]:
-    """Return the first lines that fit; of a first line that does not fit, its beginning."""
+    """Return the first lines that fit, or the beginning of the first line if it does not fit."""
     taken: list[str] = []
     for line in lines:
         size = len(line.encode()) + 1
@@ -143,7 +144,7 @@ def cost(dollars: float | None) -> str:
 
 
 def tokens(sent: int | None, received: int | None) -> str:
-    """Return counts of input and output tokens as `1,200→80 tok`; "" if there are none."""
+    """Return counts of input and output tokens as `1,200→80 tok`; "" if both are zero or None."""
     return f"{sent or 0:,}→{received or 0:,} tok" if sent or received else ""
 
 

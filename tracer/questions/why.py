@@ -1,4 +1,4 @@
-"""Why a run ended as it did: the path from its root to the record where that began."""
+"""Explain the outcome of a run: the path from its root to the record that caused it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Why(Struct, rename="camel"):
     reason: str | None
     duration_ms: float | None
     because: Because
-    """What the path leads to; `record` if the question was about a record."""
+    """The kind of cause at the end of the path; `record` if the question named a record."""
     origin: Hop
     levels: int
     """The number of agents above the one in which it began."""
@@ -161,7 +161,10 @@ class Target:
 
     @property
     def round_id(self) -> str | None:
-        """The id of the round that chose it; of a round, its own; None if no round did."""
+        """The id of the round that chose the record, or of the record if it is a round.
+
+        None if no round chose it.
+        """
         rounds = (node for node in self.path[::-1] if isinstance(node, ThinkActNode))
         return next((node.think_act_id for node in rounds), None)
 
@@ -181,7 +184,7 @@ def target_of(tree: PlanNode, record_id: str | None = None) -> Target:
 
 
 def _cause(tree: PlanNode, walk: Walk) -> tuple[Because, int]:
-    """Return why a run ended as it did, and the index of the record where that began."""
+    """Return the kind of cause of a run's outcome, and the index of the record that caused it."""
     failures = tree.failure_origins or ()
     if failures and not failures[0].is_handled:
         return "failed", walk.find(failures[0].id)

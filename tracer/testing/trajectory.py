@@ -443,7 +443,7 @@ AROUND = 5
 def marked_tree(plan: Plan, comparison: Comparison) -> list[str]:
     """Return the lines of a run's tree. `+` marks added, `-` missing and `!` changed items.
 
-    Of a long tree, only the beginning and the surroundings of differences are returned.
+    Only the beginning and the surroundings of differences are returned if the tree is long.
     """
     lines = [*map(shown_text, _plan_lines(plan, comparison, ""))]
     if len(lines) <= MOST_LINES:

@@ -497,7 +497,7 @@ export interface paths {
         };
         /**
          * Ask Why
-         * @description Explain why a run failed, hangs, was abandoned or was slow. Start here for any failure. Returns the record where it began with its full id, its error, the calls that led there, and what the model saw.
+         * @description Explain why a run failed, hangs, was abandoned or was slow. Start here for any failure. Returns the record where it began with its full id, its error, the calls that led there, and the last message to the model.
          */
         get: operations["ask_why"];
         put?: never;
@@ -537,7 +537,7 @@ export interface paths {
         };
         /**
          * Ask Show
-         * @description Outline a run, or what is below one record: a line for each record, folded to the budget. Failures, open work and large items come first.
+         * @description Outline a run, or the part below one record: a line for each record, folded to the budget. Failures, open work and large items come first.
          */
         get: operations["ask_show"];
         put?: never;
@@ -7345,7 +7345,7 @@ export interface components {
         };
         /**
          * SpendLine
-         * @description What the model calls with one model, agent, user or day used and cost.
+         * @description The use and the cost of the model calls of one model, agent, user or day.
          */
         SpendLine: {
             name: string | null;
