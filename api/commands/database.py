@@ -42,7 +42,7 @@ async def database(
     if settings.url is not None:
         raise ConfigurationError(
             "This command needs a database, but TRACER_URL is set and names a server. "
-            "Repeat it with TRACER_URL unset: `env -u TRACER_URL tracer …`."
+            "Unset TRACER_URL for it: `env -u TRACER_URL tracer …`."
         )
     async with AsyncExitStack() as stack:
         # Work other than a server's requests bypasses the pooler, because it may need a session.
