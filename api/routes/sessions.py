@@ -5,7 +5,6 @@ from __future__ import annotations
 from decimal import Decimal
 from http import HTTPStatus
 from typing import Annotated, Any, Self
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import AfterValidator, BaseModel, computed_field, model_validator
@@ -23,7 +22,7 @@ from api.schemas import (
     Usd,
     read_config,
 )
-from tracer.records.pages import Conversation, Turn, UsedTool
+from tracer.records.pages import Conversation, Turn, TurnPlace, UsedTool
 from tracer.records.prices import known_total
 from tracer.records.record_classes import Totals
 from tracer.store import ConversationFilter
@@ -31,28 +30,25 @@ from tracer.text import storable
 
 # --- Schemas of conversations and turns.
 
+_QUESTION = "My app says my plan was cancelled, but I still pay."
+_ANSWER = "I could not reach the payments system."
 _TOTALS: dict[str, Any] = {
-    "inputTokens": 5120,
-    "outputTokens": 830,
-    "costUsd": 0.0121,
-    "unpricedCalls": 0,
-    "toolCalls": 14,
-    "failedCalls": 1,
+    **{"inputTokens": 5120, "outputTokens": 830, "costUsd": 0.0121, "unpricedCalls": 0},
+    **{"toolCalls": 14, "failedCalls": 1},
 }
 _CONVERSATION: dict[str, Any] = {
-    "sessionId": "conv-7781",
-    "question": "My app says my plan was cancelled, but I still pay.",
-    "answer": "I could not reach the payments system.",
-    "status": "failed",
-    "statuses": ["failed", "succeeded"],
-    "turns": 8,
-    "openTurns": 0,
-    "failedTurns": 1,
-    "firstAt": "2026-11-21T22:21:52.462812Z",
-    "lastAt": "2026-11-21T22:45:58.112Z",
-    "subjects": ["customer-77"],
-    "agents": ["billing"],
-    **_TOTALS,
+    **{"sessionId": "conv-7781", "question": _QUESTION, "answer": _ANSWER, "status": "failed"},
+    **{"statuses": ["failed", "succeeded"], "turns": 8, "openTurns": 0, "failedTurns": 1},
+    **{"firstAt": "2026-11-21T22:21:52.46Z", "lastAt": "2026-11-21T22:45:58.11Z"},
+    **{"subjects": ["customer-77"], "agents": ["billing"], **_TOTALS},
+}
+_TURN: dict[str, Any] = {
+    **{"rootPlanId": PLAN_ID, "title": "Is there news?", "question": "Is there news?"},
+    **{"answer": _ANSWER, "status": "succeeded", "reason": None, "durationMs": 7412.0},
+    **{"startedAt": "2026-11-21T22:45:50.7Z", "finishedAt": "2026-11-21T22:45:58.112Z"},
+    **{"subject": "customer-77", "parts": 1, "agents": ["billing"], "failures": 1},
+    **{"tools": [{"name": "refund", "calls": 2, "failed": 1}], "handledFailures": 1},
+    **{"failure": None, "openCall": None, **_TOTALS},
 }
 
 
@@ -87,26 +83,7 @@ class UsedToolSchema(UsedTool):
 class TurnSchema(_Priced, Turn):
     """One turn: a question, the work, and an answer."""
 
-    model_config = read_config(
-        rootPlanId=PLAN_ID,
-        title="Is there news?",
-        question="Is there news?",
-        answer="I could not reach the payments system.",
-        status="succeeded",
-        reason=None,
-        startedAt="2026-11-21T22:45:50.7Z",
-        finishedAt="2026-11-21T22:45:58.112Z",
-        durationMs=7412.0,
-        subject="customer-77",
-        parts=1,
-        agents=["billing"],
-        tools=[{"name": "refund", "calls": 2, "failed": 1}],
-        failures=1,
-        handledFailures=1,
-        failure=None,
-        openCall=None,
-        **_TOTALS,
-    )
+    model_config = read_config(**_TURN)
 
     status: ShownStatus
     """The status of the turn's work."""
@@ -139,23 +116,12 @@ class TurnsSchema(BaseModel):
     """The `cursor` of the next page; null on the last page."""
 
 
-class TurnPlaceSchema(BaseModel):
+class TurnPlaceSchema(TurnPlace):
     """The place of a run in its conversation."""
 
     model_config = read_config(
         sessionId="conv-7781", turn=7, turns=8, previousId=PLAN_ID, nextId=None
     )
-
-    session_id: str | None
-    """The session; null if the run has none. It is then the only turn."""
-    turn: int
-    """The number of the turn that the run belongs to, from 1."""
-    turns: int
-    """The number of turns of the conversation."""
-    previous_id: UUID | None
-    """The run of the previous turn."""
-    next_id: UUID | None
-    """The run of the next turn."""
 
 
 # --- Routes.
@@ -210,12 +176,7 @@ async def read_session(
     A turn is a piece of work: a run that continues no other one, with the runs that continue it.
     """
     page = await reader.read_conversation(session_id, limit, cursor)
-    return TurnsSchema(
-        session_id=page.conversation.session_id,
-        conversation=ConversationSchema.model_validate(page.conversation),
-        turns=[TurnSchema.model_validate(each) for each in page.turns],
-        next_cursor=page.next_cursor,
-    )
+    return TurnsSchema.model_validate(page)
 
 
 @router.delete("/{sessionId:path}")

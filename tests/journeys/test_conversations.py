@@ -119,6 +119,7 @@ async def test_brackets_step_through_turns(browser: Browser, site: Site, records
     try:
         await page.goto(f"{site.address}/sessions/{session}")
         chosen = page.locator(".turn.chosen")
+        await expect(page.locator(".turn").first).to_be_visible()
 
         await page.keyboard.press("]")
         await expect(chosen).to_contain_text("Question 0")

@@ -596,13 +596,17 @@ class TurnsPage:
     next_cursor: str | None
     """None on the last page."""
 
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self.conversation.session_id
 
-@dataclass(frozen=True)
-class TurnPlace:
+
+class TurnPlace(_Part):
     """The place of a run in its conversation."""
 
     session_id: str | None
-    """None if the run has no session. It is then the only turn."""
+    """The session; null if the run has none. It is then the only turn."""
     turn: int
     """The number of the turn that the run belongs to, from 1."""
     turns: int

@@ -64,38 +64,38 @@ _IS_TURN = f"{RUN_NOT_DELETED} AND {IS_HEAD} AND is_agent_work"
 """A turn is a piece of work: a run that continues no other one, with the runs that continue it."""
 
 _TOTALS = tuple(Totals.model_fields)
-_LATEST = "ORDER BY at DESC, turn_id DESC"
-_VALUES = f"{START} AS at, finished_at, subject, agent_name, {', '.join(_TOTALS)}"
+_LATEST = "at DESC, turn_id DESC"
+
+
+def _first(column: str, order: str) -> str:
+    """Return the SQL of a column of the first turn. Only turns have a status."""
+    return f"(array_agg({column} ORDER BY {order}) FILTER (WHERE status IS NOT NULL))[1]"
+
+
+def _distinct(column: str) -> str:
+    return f"coalesce(array_agg(DISTINCT {column}) FILTER (WHERE {column} IS NOT NULL), '{{}}')"
+
+
+_VALUES = f"whole_status, {START} AS at, finished_at, subject, agent_name, {', '.join(_TOTALS)}"
 
 # The coordinator of Citus groups the rows: the runs of a session are on several shards.
 FIGURES = f"""
 WITH turn AS MATERIALIZED (
-    SELECT session_id, root_plan_id AS turn_id, whole_status IS NOT NULL AS has_parts,
-        coalesce(whole_status, {shown_status("run")}) AS status, {_VALUES}
+    SELECT session_id, coalesce(whole_status, {shown_status("run")}) AS status,
+        root_plan_id AS turn_id, {_VALUES}
     FROM run WHERE project_id = $1 AND {_OF_SESSIONS} AND {_IS_TURN}
 ), part AS MATERIALIZED (
-    SELECT head_id AS turn_id, {_VALUES} FROM run
-    WHERE project_id = $1 AND {RUN_NOT_DELETED}
-        AND head_id = ANY(ARRAY(SELECT turn_id FROM turn WHERE has_parts))
+    SELECT head_id, {_VALUES} FROM run WHERE project_id = $1 AND {RUN_NOT_DELETED} AND head_id =
+        ANY(ARRAY(SELECT turn_id FROM turn WHERE whole_status IS NOT NULL))
 ), piece AS (
-    SELECT session_id, turn_id, status, true AS is_turn, at, finished_at, subject, agent_name,
-        {", ".join(_TOTALS)} FROM turn
-    UNION ALL
-    SELECT turn.session_id, turn_id, NULL, false, part.at, part.finished_at, part.subject,
-        part.agent_name, {", ".join(f"part.{name}" for name in _TOTALS)}
-    FROM part JOIN turn USING (turn_id)
+    SELECT * FROM turn UNION ALL
+    SELECT session_id, NULL, part.* FROM part JOIN turn ON turn_id = head_id
 )
-SELECT session_id,
-    (array_agg(turn_id ORDER BY at, turn_id) FILTER (WHERE is_turn))[1],
-    (array_agg(turn_id {_LATEST}) FILTER (WHERE is_turn))[1],
-    (array_agg(status {_LATEST}) FILTER (WHERE is_turn))[1],
-    array_agg(DISTINCT status) FILTER (WHERE is_turn),
-    count(*) FILTER (WHERE is_turn),
+SELECT session_id, {_first("turn_id", "at, turn_id")}, {_first("turn_id", _LATEST)},
+    {_first("status", _LATEST)}, {_distinct("status")}, count(status),
     count(*) FILTER (WHERE status IN ('unknown', 'pending', 'running')),
-    count(*) FILTER (WHERE status = 'failed'),
-    min(at), max(greatest(at, finished_at)),
-    coalesce(array_agg(DISTINCT subject) FILTER (WHERE subject IS NOT NULL), '{{}}'),
-    coalesce(array_agg(DISTINCT agent_name) FILTER (WHERE agent_name IS NOT NULL), '{{}}'),
+    count(*) FILTER (WHERE status = 'failed'), min(at), max(greatest(at, finished_at)),
+    {_distinct("subject")}, {_distinct("agent_name")},
     {", ".join(f"sum({name}){'' if name == 'cost_usd' else '::bigint'}" for name in _TOTALS)}
 FROM piece GROUP BY session_id"""
 """Return the figures of the sessions $2 that have a turn."""
@@ -455,4 +455,7 @@ def find_turn(connection: SyncConnection, project_id: int, root_plan_id: UUID) -
         raise RecordNotFound("run", root_plan_id)
     values["run"], values["session"] = head
     place = connection.execute(_PLACE, values).fetchone() if head[1] is not None else None
-    return TurnPlace(head[1], *(place or (1, 1, None, None)))
+    names = ("turn", "turns", "previous_id", "next_id")
+    return TurnPlace(
+        session_id=head[1], **dict(zip(names, place or (1, 1, None, None), strict=True))
+    )
