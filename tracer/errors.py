@@ -65,10 +65,11 @@ class RecordNotFound(TracerError):
 
     exit_code = NOTHING_FOUND
 
-    def __init__(self, kind: str, record_id: object) -> None:
+    def __init__(self, kind: str, record_id: object, message: str | None = None) -> None:
         attribute = {"tool": "name", "price": "model"}.get(kind, "id")
         super().__init__(
-            f"There is no {kind} with the {attribute} {str(record_id)!r} in this project. "
+            message
+            or f"There is no {kind} with the {attribute} {str(record_id)!r} in this project. "
             f"Check the {attribute}; it may be of another project, or the {kind} was deleted."
         )
         self.kind = kind

@@ -70,7 +70,8 @@ async def _why(reader: TraceReader, asked: ask.Why) -> questions.Why:
     if asked.run is None:
         page = await reader.list_runs(RunFilter(status="failed"), 1, None)
         if not page.items:
-            raise RecordNotFound("run", "latest failed")
+            message = "No run has failed. List the runs with `list`, and name one of them."
+            raise RecordNotFound("run", None, message)
         run_id = record_id = page.items[0].root_plan_id
     else:
         found = await find_one(reader, asked.run)
@@ -78,18 +79,17 @@ async def _why(reader: TraceReader, asked: ask.Why) -> questions.Why:
     tree = await _tree(reader, run_id)
     target = await asyncio.to_thread(questions.target_of, tree, str(record_id))
     origin, round_id = target.origin, target.round_id
-    record = messages = None
-    if origin.error:  # the tree has only the beginning of a long one
-        record = await reader.read_record(origin.kind, UUID(questions.id_of(origin)))
-    if round_id:
-        messages = (await reader.read_think_act(UUID(round_id))).messages
+    # The tree has only the beginning of a long error.
+    key = UUID(questions.id_of(origin))
+    record = await reader.read_record(origin.kind, key) if origin.error else None
+    think_act = await reader.read_think_act(UUID(round_id)) if round_id else None
+    messages = think_act.messages if think_act else None
     return await asyncio.to_thread(questions.explain, target, asked.budget, record, messages)
 
 
 async def _list(reader: TraceReader, asked: ask.List) -> rows.Runs:
     period = _period(asked)
-    own = {"budget", "user", "since", "until", "sort", "limit"}
-    same = asked.model_dump(exclude=own)
+    same = asked.model_dump(exclude={"budget", "user", "since", "until", "sort", "limit"})
     wanted = RunFilter(subject=asked.user, since=period.since, until=period.until, **same)
     page = await reader.list_runs(wanted, asked.limit, None, asked.sort)
     return rows.runs(page.items, page.next_cursor, asked.budget)

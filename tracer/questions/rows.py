@@ -341,11 +341,10 @@ class Differences(Struct, rename="camel"):
 
     def text(self) -> str:
         """Return the differences as text."""
-        lines = [SAME] if not self.differs else []
+        lines = [SAME]
         if self.first is not None:
-            lines += ["first difference:", f" {self.first.text}"]
-            lines += ["", *(" " * min(each.level, 12) + each.text for each in self.lines[1:])]
-        lines = [line for line in lines if line]
+            lines = ["first difference:", f" {self.first.text}"]
+            lines += (" " * min(each.level, 12) + each.text for each in self.lines[1:])
         most = budget_bytes(self.budget)
         end = [", ".join(f"{count:,} {change}" for change, count in self.counts.items())]
         tail = "\n".join([*end, *self.totals]) + "\n"
@@ -358,9 +357,10 @@ def differences(compared: Comparison, budget: int) -> Differences:
     stack = [(compared["root"], 0)]
     while stack:
         pair, level = stack.pop()
-        if pair["change"] in (Change.ADDED, Change.REMOVED) or set(pair["differs"]) - _MEASURED:
+        is_alone = pair["change"] in (Change.ADDED, Change.REMOVED)
+        if is_alone or set(pair["differs"]) - _MEASURED:
             lines.append(_difference(pair, level))
-        if pair["change"] not in (Change.ADDED, Change.REMOVED):  # so are all records below it
+        if not is_alone:  # otherwise, all records below it are alone, too
             stack += [(child, level + 1) for child in pair["children"][::-1]]
     sides = {"left": compared["left"], "right": compared["right"]}
     return Differences(
