@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: FastAPI reads the classes of questions from annotations.
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Protocol
@@ -113,10 +113,10 @@ async def _diff(reader: TraceReader, asked: ask.Diff) -> rows.Differences:
 async def _stats(reader: TraceReader, asked: ask.Stats) -> rows.StatsAnswer:
     period = _period(asked)
     if asked.by == "tool":
-        found: Sequence[Any] = (await reader.read_tool_stats(period)).items
-    else:
-        found = await reader.read_spend(period, asked.by)
-    return rows.stats(asked.by, period.since, found, asked.budget)
+        tools = await reader.read_tool_stats(period)
+        return rows.stats(asked.by, period.since, tools.items, asked.budget)
+    spend = await reader.read_spend(period, asked.by)
+    return rows.stats(asked.by, period.since, spend, asked.budget)
 
 
 def _period(asked: ask.List | ask.Stats) -> TimeRange:
