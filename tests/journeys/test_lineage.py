@@ -60,9 +60,9 @@ async def test_breadcrumbs_show_the_path_from_the_root_plan_to_a_record(
     await open_run(page, site.address, run.root, select=run.sub_plans[0])
     crumbs = page.get_by_role("navigation", name="Lineage").get_by_role("link")
 
-    assert await crumbs.all_inner_texts() == ["nurse", "nurse", "LLM call 1", "check"]
-    await crumbs.nth(1).click()
-    await expect(selected(page)).to_have_attribute("data-key", str(run.step))
+    assert await crumbs.all_inner_texts() == ["nurse", "LLM call 1", "check"]
+    await crumbs.nth(0).click()
+    await expect(selected(page)).to_have_attribute("data-key", str(run.root))
 
 
 async def test_link_to_a_tool_call_opens_its_run_with_the_call_selected(

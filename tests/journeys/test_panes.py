@@ -62,12 +62,12 @@ async def test_divider_moves_by_keys_and_hides_neither_pane(
     await divider.focus()
 
     for key, share in [
-        ("ArrowRight", "56"),
-        ("ArrowLeft", "54"),
+        ("ArrowRight", "77"),
+        ("ArrowLeft", "75"),
         ("Home", "15"),
         ("ArrowLeft", "15"),
         ("End", "85"),
-        ("Enter", "54"),
+        ("Enter", "75"),
     ]:
         await page.keyboard.press(key)
         await expect(divider).to_have_attribute("aria-valuenow", share)
@@ -83,6 +83,8 @@ async def test_tab_order_is_tools_tree_dividers_details(
     await open_run(page, site.address, run.root)
     await page.get_by_role("button", name="Zoom in").focus()
 
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("button", name="critical path")).to_be_focused()
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("button", name="Legend")).to_be_focused()
     await page.keyboard.press("Tab")

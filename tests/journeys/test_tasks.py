@@ -119,8 +119,7 @@ async def test_sub_agent_row_shows_its_call_and_cost(
 
     ledger = row(page, run.ledger_call)
     await expect(ledger).to_contain_text("ask_ledger")
-    await expect(ledger.locator(".tokens")).to_have_text("452")
-    await expect(ledger.locator(".cost")).to_have_text("$0.00017")
+    await expect(ledger.locator(".cost")).to_have_text("$0.000169")
     await ledger.click()
     await (
         details(page)
@@ -231,7 +230,7 @@ async def test_run_is_deleted_after_a_confirmation(
 
 
 @pytest.mark.thorough
-async def test_deep_row_becomes_the_root_and_breadcrumbs_lead_back(
+async def test_deep_row_becomes_the_root_and_a_button_leads_back(
     page: Page, site: Site, records: Records
 ) -> None:
     events = deep_run(15, start=utc_now())
@@ -243,10 +242,8 @@ async def test_deep_row_becomes_the_root_and_breadcrumbs_lead_back(
     assert levels == list(range(1, 13))
 
     await items.nth(11).locator("[data-arrow]").click()
-    path = page.get_by_role("navigation", name="Lineage").first
-    await expect(path).to_contain_text("Whole run")
     await expect(items.first).to_have_attribute("aria-level", "1")
-    await path.get_by_role("button", name="Whole run").click()
+    await page.get_by_role("button", name="Whole run").click()
     await expect(items).to_have_count(12)
 
 

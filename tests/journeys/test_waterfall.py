@@ -50,6 +50,8 @@ async def test_bar_shows_own_time_and_the_critical_path(
     await expect(bar(page, second)).to_have_css("background-image", re.compile("gradient"))
     await bar(page, second).hover()
     await expect(bar(page, second)).to_have_attribute("title", re.compile("^70ms · 10ms of it"))
+    await expect(bar(page, second)).not_to_contain_class("critical")
+    await page.get_by_role("button", name="critical path").click()
     await expect(bar(page, second)).to_contain_class("critical")
     await expect(bar(page, first)).not_to_contain_class("critical")
     for words in ("10ms of it in sub-agents", "on the critical path", "30ms after the run's start"):

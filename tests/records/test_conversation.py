@@ -137,6 +137,17 @@ def test_conversation_shows_an_image_as_a_file_with_its_size(part: dict[str, Any
     ]
 
 
+@pytest.mark.parametrize(("stated", "media_type"), [("wav", "audio/wav"), ("mp3", "audio/mpeg")])
+def test_sound_has_a_media_type_though_its_part_states_a_format(
+    stated: str, media_type: str
+) -> None:
+    part = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": stated}}
+    [message] = conversation(json.dumps([{"role": "user", "content": [part]}])) or []
+    [found] = (each.model_dump() for each in message.parts)
+    assert found["media_type"] == media_type
+    assert found["uri"] == f"data:{media_type};base64,{PIXEL}"
+
+
 def test_conversation_shows_a_large_file_without_its_data() -> None:
     data = "A" * (MAX_FILE_CHARACTERS + 4)
     part = {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}

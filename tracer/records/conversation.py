@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 
 from tracer.text import nests_too_deep
 
-MAX_FILE_CHARACTERS = 1_000_000
-"""The maximum length of `FilePart.uri`. A longer address or `data:` URI is omitted."""
+MAX_FILE_CHARACTERS = 6_700_000
+"""The maximum length of `FilePart.uri`, 5 MB as base64. A longer one is omitted."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -71,7 +71,7 @@ class FilePart(_ConversationModel):
     media_type: str | None
     name: str | None
     uri: str | None
-    """The file's address, or its data as a `data:` URI; null above a million characters."""
+    """The file's address, or its data as a `data:` URI; null above 5 MB of data."""
     size: int | None
     """The size of its data in bytes; null if the message holds an address only."""
 
@@ -301,6 +301,9 @@ def _file(part: Mapping[str, Any]) -> FilePart:
     media_type = _first(
         held, ("media_type", "mime_type", "mimeType", "mediaType", "format", "file_format")
     ) or _first(part, ("media_type", "mime_type", "mimeType", "mediaType"))
+    if media_type is not None and held is part.get("input_audio"):
+        # OpenAI names the format only: `wav` or `mp3`.
+        media_type = {"mp3": "audio/mpeg"}.get(media_type, f"audio/{media_type.split('/')[-1]}")
     if uri is None and data is not None:
         kind = media_type or "application/octet-stream"
         uri = data if data.startswith("data:") else f"data:{kind};base64,{data}"

@@ -1559,7 +1559,7 @@ export interface components {
             name: string | null;
             /**
              * Uri
-             * @description The file's address, or its data as a `data:` URI; null above a million characters.
+             * @description The file's address, or its data as a `data:` URI; null above 5 MB of data.
              */
             uri: string | null;
             /**

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import {
   elapsed,
   formatBytes,
+  formatColumnCost,
   formatCost,
   formatKnownCost,
   formatDuration,
@@ -115,4 +116,23 @@ test('an exact moment ends with its zone', () => {
   const moment = '2026-11-22T08:00:00.250'
   expect(formatExactMoment(moment, 'en')).toMatch(/^Nov 22, 2026, 08:00:00.250.AM \S+$/)
   expect(formatExactMoment(moment, 'zh-CN')).toMatch(/^2026年11月22日 08:00:00.250 \S+$/)
+})
+
+test('costs of a column have the same digits, by the cost of the whole', () => {
+  const shown = (costUsd: number | null, whole: number, unpricedCalls = 0) =>
+    formatColumnCost({ costUsd, unpricedCalls }, whole, 'en', '–')
+
+  expect([0.1644, 0.0001, 0.05].map((cost) => shown(cost, 0.1644))).toEqual([
+    '$0.164',
+    '<$0.001',
+    '$0.050',
+  ])
+  expect([0.000526, 0.000055, 0].map((cost) => shown(cost, 0.000526))).toEqual([
+    '$0.000526',
+    '$0.000055',
+    '$0.000000',
+  ])
+  expect(shown(1.5, 12)).toBe('$1.50')
+  expect(shown(0.1, 0.2, 1)).toBe('≥ $0.100')
+  expect(shown(null, 0)).toBe('–')
 })

@@ -105,6 +105,27 @@ export function completeCost({ costUsd, unpricedCalls }: Costs): number | null {
   return unpricedCalls > 0 ? null : costUsd
 }
 
+/**
+ * The cost of a row in a column of a run's costs: every row has the same digits after the point, of
+ * which three are significant in the cost of the whole run, so that costs can be compared by eye.
+ */
+export function formatColumnCost(
+  costs: Costs,
+  wholeUsd: number,
+  locale: string,
+  unknown: string,
+): string {
+  if (costs.costUsd === null) return unknown
+  const digits = Math.min(7, Math.max(2, 2 - Math.floor(Math.log10(wholeUsd || 1))))
+  const least = 10 ** -digits
+  const isLess = costs.costUsd > 0 && costs.costUsd < least
+  const shown = formatCurrency(isLess ? least : costs.costUsd, locale, {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  })
+  return `${costs.unpricedCalls > 0 ? '≥ ' : isLess ? '<' : ''}${shown}`
+}
+
 /** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
 export function formatCost(usd: number, locale: string): string {
   if (usd === 0 || usd >= 1) return formatCurrency(usd, locale)

@@ -1,4 +1,5 @@
 /** The lines in which a JSON text is shown, as far as it is open. */
+import { blobIn, readDataUri } from './data-uri'
 import {
   entriesOf,
   isContainer,
@@ -8,8 +9,11 @@ import {
 } from './json-outline'
 
 export type JsonRow =
-  /** A value; an open object or array continues in the rows below. */
-  | { kind: 'value'; depth: number; entry: JsonEntry; open: boolean }
+  /**
+   * A value; an open object or array continues in the rows below. `file` is the file that it holds
+   * as a `data:` URI.
+   */
+  | { kind: 'value'; depth: number; entry: JsonEntry; open: boolean; file: string | null }
   /** The bracket that ends an object or array. */
   | { kind: 'end'; depth: number; value: JsonValue }
   /** Entries that are left out. */
@@ -85,17 +89,17 @@ function partOf({ parts }: JsonOpening, start: number): Part {
 
 export function jsonRows(text: string, root: JsonValue, opening: JsonOpening): JsonRow[] {
   const rows: JsonRow[] = []
-  type Task = { depth: number; entry: JsonEntry } | JsonRow
-  const waiting: Task[] = [{ depth: 0, entry: { key: null, value: root } }]
+  type Task = { depth: number; entry: JsonEntry; blob: string | null } | JsonRow
+  const waiting: Task[] = [{ depth: 0, entry: { key: null, value: root }, blob: null }]
   for (let task = waiting.pop(); task; task = waiting.pop()) {
     if ('kind' in task) {
       rows.push(task)
       continue
     }
-    const { depth, entry } = task
+    const { depth, entry, blob } = task
     const { value } = entry
     const isOpen = isContainer(value) && value.count > 0 && opening.open.has(value.start)
-    rows.push({ kind: 'value', depth, entry, open: isOpen })
+    rows.push({ kind: 'value', depth, entry, open: isOpen, file: blob ?? fileIn(text, value) })
     if (!isOpen) continue
     const { from, to } = partOf(opening, value.start)
     const below = depth + 1
@@ -103,12 +107,20 @@ export function jsonRows(text: string, root: JsonValue, opening: JsonOpening): J
     if (value.count > to) {
       waiting.push({ kind: 'after', depth: below, value, left: value.count - to })
     }
+    const file = blobIn(text, value)
     for (const each of entriesOf(text, value, to, from).reverse()) {
-      waiting.push({ depth: below, entry: each })
+      const isFile = file?.start === each.value.start
+      waiting.push({ depth: below, entry: each, blob: isFile ? file.uri : null })
     }
     if (from > 0) waiting.push({ kind: 'before', depth: below, value, left: from })
   }
   return rows
+}
+
+function fileIn(text: string, value: JsonValue): string | null {
+  if (value.kind !== 'string' || !text.startsWith('data:', value.start + 1)) return null
+  const uri = text.slice(value.start + 1, value.end - 1).replaceAll('\\/', '/')
+  return readDataUri(uri) ? uri : null
 }
 
 /** The path of the value that each row shows, such as `$.items[2].name`; empty for other rows. */

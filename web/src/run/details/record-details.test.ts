@@ -41,18 +41,28 @@ test('a tool call leads to the sub-plans that it opened', async () => {
   expect(targets(page)['planner']).toBe('/runs/root?select=sub')
 })
 
-test('the breadcrumbs lead from the root plan down', async () => {
+test('the breadcrumbs name the agents, and the way of the last one to the record', async () => {
   const page = await detailsOf('inner')
   const names = page.findAll('nav a').map((link) => link.text())
 
-  expect(names).toEqual([
-    'planner',
-    'agent step',
-    'LLM call 1',
-    'medication_check',
-    'planner',
-    'agent sub-step',
-  ])
+  expect(names).toEqual(['planner', 'planner', 'agent sub-step'])
+  expect(page.get('nav [aria-current=true]').text()).toBe('medication_check')
+})
+
+test('the breadcrumbs of a deep record fold the agents between until they are wanted', async () => {
+  let inner = plan('agent-6', { agentName: 'agent 6', agentExecutions: [step('last')] })
+  for (let number = 5; number >= 0; number -= 1) {
+    const call = toolCall(`call-${number}`, { subPlans: [inner] })
+    const agentExecutions = [step(`step-${number}`, { toolCalls: [call] })]
+    inner = plan(`agent-${number}`, { agentName: `agent ${number}`, agentExecutions })
+  }
+  const page = await detailsOf('last', inner)
+  const names = () => page.findAll('nav a').map((link) => link.text())
+
+  expect(names()).toEqual(['agent 0', 'agent 6'])
+  expect(page.get('nav button').text()).toContain('5 agents between')
+  await page.get('nav button').trigger('click')
+  expect(names()).toHaveLength(7)
 })
 
 test('a hand-off leads to the step that made it', async () => {

@@ -71,6 +71,13 @@ export function provideTimes(forest: Ref<Forest>, silentSince: Readonly<Ref<numb
     (wanted) => (wanted === fitting ? null : wanted ? 'on' : 'off'),
   )
 
+  const criticalPath = useAddress(
+    'path',
+    'replace',
+    (text) => text === 'critical',
+    (wanted) => (wanted ? 'critical' : null),
+  )
+
   /** Shows a record's time, as large as there is room. */
   function zoomTo(row: Row | null) {
     const span = row && spanIn(timeline.value, row)
@@ -86,6 +93,8 @@ export function provideTimes(forest: Ref<Forest>, silentSince: Readonly<Ref<numb
     width,
     ticks: named,
     visible,
+    /** Whether the records that the run's end waited for are marked. */
+    criticalPath,
     show,
     zoom,
     zoomTo,

@@ -9,13 +9,19 @@ import { provideFailures } from '../forest/run-failures'
 import { provideSelection } from '../forest/selection'
 import { provideOpening } from '../opening/opening-state'
 import { provideTimes } from '../timeline/time-window'
+import { provideFollowing } from './following'
 import { provideSearch } from './search-state'
 
 /**
  * @param records The forest in which each record has a row.
  * @param silentSince See `provideTimes`.
+ * @param live See `provideFollowing`.
  */
-export function provideRunPage(records: Ref<Forest>, silentSince: Readonly<Ref<number | null>>) {
+export function provideRunPage(
+  records: Ref<Forest>,
+  silentSince: Readonly<Ref<number | null>>,
+  live: Readonly<Ref<boolean>>,
+) {
   /** Whether each record has a row of its own. */
   const allRecords = useAddress(
     'records',
@@ -30,5 +36,6 @@ export function provideRunPage(records: Ref<Forest>, silentSince: Readonly<Ref<n
   const search = provideSearch(forest, selection, opening)
   provide(SEARCH_TEXT, search.searchText)
   provideTimes(records, silentSince)
+  provideFollowing(forest, live, selection.chosen)
   return { selection, failures: provideFailures(forest) }
 }

@@ -1,4 +1,6 @@
 /** The row that a reader looks at, and its position after rows appeared or disappeared. */
+import { useResizeObserver } from '@vueuse/core'
+import { onMounted, shallowRef, type Ref } from 'vue'
 import type { Row } from '../forest/rows'
 
 export interface Anchor {
@@ -51,4 +53,20 @@ export function scrollTopFor(
     if (index >= 0) return index * rowHeight - anchor.offset
   }
   return null
+}
+
+/** Returns the height of the tree's box in pixels, and keeps `capacity` at the rows that fit it. */
+export function useTreeHeight(
+  box: Readonly<Ref<HTMLElement | null>>,
+  rowHeight: Readonly<Ref<number>>,
+  capacity: Ref<number>,
+): Readonly<Ref<number>> {
+  const height = shallowRef(0)
+  function measure() {
+    height.value = box.value?.clientHeight ?? 0
+    capacity.value = Math.max(1, Math.floor(height.value / rowHeight.value))
+  }
+  onMounted(measure)
+  useResizeObserver(box, measure)
+  return height
 }

@@ -1,7 +1,7 @@
 /** Markdown of models, rendered without HTML and without loading anything. A chunk of its own. */
 import MarkdownIt from 'markdown-it'
 
-const markdown = new MarkdownIt({ html: false, linkify: false, breaks: true })
+const markdown = new MarkdownIt({ html: false, linkify: true, breaks: true })
 
 markdown.validateLink = (url) => /^(https?:|mailto:|#)/i.test(url.trim())
 
@@ -27,6 +27,24 @@ markdown.core.ruler.push('alignment', ({ tokens }) => {
     token.attrs = token.attrs?.filter(([name]) => name !== 'style') ?? null
     if (alignment) token.attrSet('class', `align-${alignment}`)
   }
+})
+
+/**
+ * Blocks whose direction is that of their own text: an answer may quote another script. The blocks in
+ * them have none of their own, because `auto` ignores the text of elements that have one.
+ */
+const BLOCKS = new Set([
+  'paragraph_open',
+  'heading_open',
+  'bullet_list_open',
+  'ordered_list_open',
+  'blockquote_open',
+  'table_open',
+])
+
+markdown.core.ruler.push('direction', ({ tokens }) => {
+  for (const token of tokens)
+    if (token.level === 0 && BLOCKS.has(token.type)) token.attrSet('dir', 'auto')
 })
 
 export function renderMarkdown(text: string): string {

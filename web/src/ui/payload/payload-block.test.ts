@@ -76,9 +76,9 @@ test('text is copied whole, though only its start was loaded', async () => {
 test('a text that the tree cut is loaded whole on demand', async () => {
   const answer: Outcome<string> = { ok: true, value: '{"a": "whole"}' }
   const loadWhole = async () => answer
-  const page = await show({ text: '{"a": "wh', bytes: 70_000, truncated: true, loadWhole })
+  const page = await show({ text: '{"a": "wh', bytes: 700_000, truncated: true, loadWhole })
 
-  expect(page.text()).toContain('The first part of 70kB.')
+  expect(page.text()).toContain('The first part of 700kB.')
   await button(page, 'Load all of it').trigger('click')
   await until(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
   expect(page.text()).not.toContain('The first part')
@@ -101,16 +101,34 @@ test('a text of megabytes is shown a part at a time', async () => {
   expect(page.get('pre').text()).toHaveLength(1_100_000)
 })
 
+test('a file, nested JSON, addresses and Markdown are shown as what they are', async () => {
+  const uri = 'data:image/png;base64,iVBORw0KGgo='
+  const text = JSON.stringify({ uri, inside: '{"a":[1]}', link: 'https://a.example/x' })
+  const page = await show({ text, bytes: text.length })
+  expect(page.get('img').attributes('src')).toBe(uri)
+  expect(page.get('a[target]').attributes()).toMatchObject({
+    href: 'https://a.example/x',
+    rel: 'noopener noreferrer nofollow',
+  })
+  expect(lines(page)).toContain('"a": [')
+  await button(page, 'Show as a string').trigger('click')
+  expect(page.text()).toContain('{"a":[1]}')
+
+  const svg = await show({ text: 'data:image/svg+xml;base64,PHN2Zy8+', bytes: 35 })
+  expect(svg.find('img').exists()).toBe(false)
+  expect(svg.get('a[download]').text()).toBe('Download')
+})
+
 test('an empty text differs from a missing one', async () => {
   expect((await show({ text: '', bytes: 0 })).text()).toContain('(an empty text)')
   expect((await show({ text: null, bytes: null })).text()).toBe('')
 })
 
-test('a payload over 64 kB is loaded on demand', async () => {
+test('a payload over 512 kB is loaded on demand', async () => {
   const loadWhole = vi.fn(async () => ({ ok: true, value: '{"whole":true}' }) as const)
-  const page = await show({ text: '{"wh', bytes: 65_536, truncated: true, loadWhole })
+  const page = await show({ text: '{"wh', bytes: 524_288, truncated: true, loadWhole })
   await until(() => expect(lines(page)).toEqual(['{', '"whole": true', '}']))
 
-  await show({ text: '{"wh', bytes: 65_537, truncated: true, loadWhole })
+  await show({ text: '{"wh', bytes: 524_289, truncated: true, loadWhole })
   expect(loadWhole).toHaveBeenCalledTimes(1)
 })
