@@ -146,6 +146,7 @@ async def test_model_call_reads_as_a_conversation_and_keeps_its_folds(
     await page.goto(f"{site.address}/runs/{run.root}?select={run.rounds[11]}")
     shown = page.locator(".details-pane")
     await expect(shown.get_by_role("heading", name=texts["answered"])).to_be_visible()
+    await expect(shown.get_by_text(texts["earlier"])).to_be_visible()
     text = await shown.inner_text()
     assert text.index(texts["earlier"]) < text.index(texts["answered"])
 
@@ -228,6 +229,7 @@ async def test_totals_of_header_and_panel_agree(page: Page, site: Site, records:
     await records.write(*run.events)
     await open_run(page, site.address, run.root)
 
+    await expect(details(page).locator(".totals")).to_be_visible()
     tokens = page.locator(".facts .number").first
     shown = await tokens.inner_text()
     totals = details(page).locator(".totals tbody tr").last
