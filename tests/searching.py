@@ -14,6 +14,8 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+import tantivy
+
 from tracer.search import Follower, Hit, Query, SearchDirectory, SearchIndex
 from tracer.storage.postgres import connection_options, sync_connection
 from tracer.storage.postgres.search_source import SearchSource
@@ -57,6 +59,12 @@ class _AllRuns(SearchSource):
 def index_of(database_url: str) -> IndexedFirst:
     """Return an index of a database."""
     return IndexedFirst(connection_options(database_url))
+
+
+def words_in(directory: SearchDirectory, prefix: str = "") -> list[str]:
+    """Return the words in an index that begin with a text, those of deleted runs included."""
+    searcher = tantivy.Index.open(str(directory.generation())).searcher()
+    return [word for word, _ in searcher.terms_with_prefix("words", prefix)]
 
 
 def catch_up(source: Any, directory: SearchDirectory) -> None:

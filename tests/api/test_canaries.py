@@ -26,7 +26,7 @@ from tests.otel.decoded import spans_in
 from tests.otel.sent import encode_json
 from tests.recorder.stores import CommandedStore
 from tests.recordings import spans_of_events
-from tests.searching import index_of
+from tests.searching import index_of, words_in
 from tracer.errors import ToolError
 from tracer.otel.otlp import decode_protobuf
 from tracer.otel.otlp.blocks import block_key, pack_block
@@ -83,7 +83,8 @@ async def shown_canaries(api: Api, database_url: str, run: UUID) -> list[str]:
     streamed = await streamed_of(database_url, run)
     index = index_of(database_url)
     await asyncio.to_thread(index.follow)
-    indexed = {*index.terms_with_prefix("")}
+    assert index.directory is not None
+    indexed = {*words_in(index.directory)}
     secret = {word for each in HIDDEN for word in re.findall("[a-z0-9]{8,60}", each.lower())}
     secret -= {"password"}
     return [

@@ -8,7 +8,6 @@ named there. Everything in the directory is derived from Postgres.
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -224,10 +223,9 @@ class SearchDirectory:
     def size(self) -> int:
         """Return how many bytes the files have."""
         total = 0
-        for folder, _, names in os.walk(self.path):
-            for name in names:
-                with suppress(OSError):
-                    total += os.stat(os.path.join(folder, name)).st_size
+        for each in self.path.rglob("*"):
+            with suppress(OSError):
+                total += each.stat().st_size
         return total
 
 
@@ -293,7 +291,6 @@ class IndexWriter:
         """Give up what is not committed, and release the index."""
         with suppress(OSError, ValueError):
             self._writer.rollback()
-        with suppress(OSError, ValueError):
             self._writer.wait_merging_threads()
         del self._writer
 
@@ -379,10 +376,6 @@ class SearchIndex:
         with suppress(SearchOff):
             return bool(self._search([among, _term("term", CUT)], 1))
         return False
-
-    def terms_with_prefix(self, prefix: str) -> list[str]:
-        """Return the words in the index that begin with a text, those of deleted runs included."""
-        return [word for word, _ in self._searcher().terms_with_prefix("words", prefix)]
 
     def _search(self, wanted: Iterable[tantivy.Query], limit: int) -> list[Hit]:
         searcher = self._searcher()
