@@ -24,7 +24,7 @@ BUDGETS: dict[str, int] = {
     "tracer/otel": 9_050,
     "tracer/questions": 1_100,
     "tracer/recorder": 1_080,
-    "tracer/records": 2_660,
+    "tracer/records": 2_670,
     "tracer/redaction": 600,
     "tracer/runtime": 1_860,
     "tracer/search": 770,
