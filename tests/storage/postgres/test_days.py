@@ -22,5 +22,7 @@ async def test_overview_counts_runs_before_and_after_the_roll_up(
     after = await reader.read_overview(TimeRange(), ALL)
 
     assert before == after
+    # Not a Decimal, which is a string in JSON.
+    assert isinstance(after.total.input_tokens, int)
     assert spend == await reader.read_spend(TimeRange(), "model")
     assert before.total.runs == 1

@@ -276,7 +276,12 @@ ORDER BY recorded_at DESC, root_plan_id DESC LIMIT {MOST_CHANGED}"""
 
 _TODAY = "SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date"
 
-_SUMS = ", ".join(f"sum({name})" for name in _FIGURES)
+
+def _sums_of(figures: Sequence[str]) -> str:
+    """Return the columns of sums. A sum of integers is numeric, which JSON has as a string."""
+    return ", ".join(
+        f"sum({name})" if name == "cost_usd" else f"sum({name})::bigint" for name in figures
+    )
 
 
 @dataclass(frozen=True)
@@ -373,7 +378,8 @@ def read_overview(
     parameters = where.values | {"now": since}
     rows = connection.execute(
         f"""SELECT day, {", ".join(_ORIGIN)},
-            (array_agg(sample_run_id ORDER BY day DESC, sample_run_id DESC))[1], {_SUMS}
+            (array_agg(sample_run_id ORDER BY day DESC, sample_run_id DESC))[1],
+            {_sums_of(_FIGURES)}
         FROM run_day WHERE {where} GROUP BY day, {", ".join(_ORIGIN)}""",
         parameters,
     ).fetchall()
@@ -468,7 +474,7 @@ def read_spend(
             raise BadRequest(f"Spend is divided by user for at most {USER_DAYS} days.")
     table, name, name_of = _DIVISIONS[by]
     where = within.where(project_id)
-    sums = ", ".join(f"sum({figure})" for figure in _SPENT)
+    sums = _sums_of(_SPENT)
     query = f"SELECT {name}, {sums} FROM {table} WHERE {where} AND calls > 0 GROUP BY 1"
     signed = [(1, *row) for row in connection.execute(query, where.values).fetchall()]
     for change in _changes(connection, project_id, within):
