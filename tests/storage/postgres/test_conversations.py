@@ -7,9 +7,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from hypothesis import given, settings
+from psycopg import AsyncRawCursor
 
+from tests.citus_databases import on_one_postgres
 from tests.contract.moments import START as BEGIN
 from tests.contract.moments import Moments
 from tests.profiles import scaled
@@ -24,10 +27,11 @@ from tracer.records import new_id
 from tracer.records.events import Event
 from tracer.records.pages import Conversation
 from tracer.records.record_classes import Totals
-from tracer.storage.postgres import Pool
+from tracer.storage.postgres import Pool, ProjectPool, conversations, linker
 from tracer.storage.postgres.conversations import key_of
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.run_tables import shown_status
+from tracer.storage.postgres.session import in_project
 from tracer.storage.postgres.tables import START
 from tracer.store import ConversationFilter
 
@@ -232,6 +236,31 @@ async def test_very_long_session_id_is_a_conversation(project: WorkHistory) -> N
 
     assert [each.answer for each in page.turns] == ["answer 0"]
     assert list(await stored(project)) == [session]
+
+
+MANY = """
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, linked_revision,
+    session_id, input_tokens, output_tokens, cost_usd, tool_calls, failed_calls, source)
+SELECT 1, gen_random_uuid(), 'succeeded', now(), 1, 1, 's-' || number / 10, 0, 0, 0, 0, 0, 'events'
+FROM generate_series(1, 3000) AS number"""
+
+
+@on_one_postgres
+@pytest.mark.parametrize("statement", [conversations.FIGURES, linker.FIND_CLAIMANTS])
+async def test_runs_of_sessions_are_found_by_their_index(
+    pool: Pool, database_url: str, statement: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(MANY)
+        connection.execute("ANALYZE run")
+    values = [1, ["s-1", "s-2"], BEGIN, ["k"]][: statement.count("$3") + statement.count("$4") + 2]
+
+    async with in_project(ProjectPool(pool)) as connection:
+        cursor = AsyncRawCursor(connection)
+        await cursor.execute(f"EXPLAIN {statement}", values)
+        plan = [line for (line,) in await cursor.fetchall()]
+
+    assert any("Index Cond" in line and "session_id)::name" in line for line in plan), plan
 
 
 async def test_equal_session_ids_of_two_projects_are_two_conversations(

@@ -46,6 +46,7 @@ from tracer.storage.postgres.tables import (
     RUN_NOT_DELETED,
     START,
     column_type,
+    is_one_of,
     is_text,
 )
 from tracer.store import ConversationFilter
@@ -57,8 +58,6 @@ Ask = Callable[..., list[tuple[Any, ...]]]
 CONVERSATIONS_LOCK_KEY = "hashtextextended('conversation', %s)"
 """The key of the advisory lock under which a project's conversations are computed and deleted. So
 none is stored that was computed before one of its runs was deleted."""
-
-_OF_SESSIONS = "session_id::name = ANY($2::text[]::name[]) AND session_id = ANY($2::text[])"
 
 _IS_TURN = f"{RUN_NOT_DELETED} AND {IS_HEAD} AND is_agent_work"
 """A turn is a piece of work: a run that continues no other one, with the runs that continue it."""
@@ -83,7 +82,7 @@ FIGURES = f"""
 WITH turn AS MATERIALIZED (
     SELECT session_id, coalesce(whole_status, {shown_status("run")}) AS status,
         root_plan_id AS turn_id, {_VALUES}
-    FROM run WHERE project_id = $1 AND {_OF_SESSIONS} AND {_IS_TURN}
+    FROM run WHERE project_id = $1 AND {is_one_of("session_id", "$2")} AND {_IS_TURN}
 ), part AS MATERIALIZED (
     SELECT head_id, {_VALUES} FROM run WHERE project_id = $1 AND {RUN_NOT_DELETED} AND head_id =
         ANY(ARRAY(SELECT turn_id FROM turn WHERE whole_status IS NOT NULL))

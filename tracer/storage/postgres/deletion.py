@@ -28,6 +28,7 @@ from tracer.storage.postgres.tables import (
     RUN_NOT_DELETED,
     START,
     TABLES,
+    is_one_of,
     is_text,
 )
 from tracer.store import Erasure
@@ -216,8 +217,7 @@ Each session is identified by the run that stores its log records.
 """
 
 # Comparing names can use the index behind row-level security. Names have the first 63 bytes.
-_OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
-    AND session::name = ANY(%(sessions)s::text[]::name[])"""
+_OF_SESSIONS = f"{_OF_PROJECT} AND {is_one_of('session', '%(sessions)s')}"
 
 FIND_STATES = f"SELECT session_id FROM session_state WHERE {_OF_SESSIONS} ORDER BY session_id"
 
@@ -230,8 +230,7 @@ time, the second deletion waits here and then sees that no run is left."""
 # A run without a session has its own id as its session.
 FIND_SESSIONS_IN_USE = f"""
 SELECT session_id FROM run
-WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND session_id = ANY(%(sessions)s)
-    AND session_id::name = ANY(%(sessions)s::text[]::name[])
+WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND {is_one_of("session_id", "%(sessions)s")}
 UNION ALL
 SELECT root_plan_id::text FROM run
 WHERE {_OF_PROJECT} AND {RUN_NOT_DELETED} AND root_plan_id = ANY(%(named)s)"""

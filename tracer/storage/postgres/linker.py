@@ -35,6 +35,7 @@ from tracer.storage.postgres.tables import (
     RUN_NOT_DELETED,
     START,
     TABLES,
+    is_one_of,
 )
 from tracer.storage.postgres.watch import notify_written
 
@@ -57,7 +58,7 @@ SELECT root_plan_id FROM run WHERE project_id = $1 AND NOT is_linked AND root_pl
 ORDER BY root_plan_id LIMIT $3"""
 """Find at most $3 runs to visit after the run $2, in the order of their ids."""
 
-_OF_SESSIONS = "session_id::name = ANY($2::text[]::name[]) AND session_id = ANY($2::text[])"
+_OF_SESSIONS = is_one_of("session_id", "$2")
 
 READ_RUNS = f"""
 SELECT root_plan_id, {START}, finished_at, {shown_status("run")}, session_id,
@@ -119,8 +120,7 @@ _CALL = """call.root_plan_id, call.tool_call_id, call.provider_call_id, call.sta
     call.finished_at, call.agent_key, call.agent_end_sequence"""
 
 _HAS_KEY = " OR ".join(
-    f"(call.{key}::name = ANY($3::text[]::name[]) AND call.{key} = ANY($3::text[]))"
-    for key in ("provider_call_id", "agent_key")
+    f"({is_one_of(f'call.{key}', '$3')})" for key in ("provider_call_id", "agent_key")
 )
 
 READ_CALLS = f"""
@@ -131,8 +131,7 @@ READ_KEYED_CALLS = f"""
 SELECT {_CALL} FROM act_tool_info AS call
 JOIN run ON run.project_id = call.project_id AND run.root_plan_id = call.root_plan_id
 WHERE call.project_id = $1 AND ({_HAS_KEY})
-    AND run.session_id::name = ANY($2::text[]::name[]) AND run.session_id = ANY($2::text[])
-    AND run.deleted_at IS NULL"""
+    AND {is_one_of("run.session_id", "$2")} AND run.deleted_at IS NULL"""
 """Read the calls of the sessions $2 that have, or whose agents have, one of the keys $3."""
 
 READ_CALLS_OF_RUNS = f"""

@@ -378,6 +378,19 @@ def is_text(column: str, value: str) -> str:
     return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
 
 
+def is_one_of(column: str, values: str) -> str:
+    """Return the SQL condition that a column equals one of some texts; see `is_text`.
+
+    Without the collation, which is that of the column, the index would not be used.
+
+    Args:
+        column: The column.
+        values: The SQL of the texts, an array.
+    """
+    names = f'{values}::text[]::name[] COLLATE "default"'
+    return f"{column}::name = ANY({names}) AND {column} = ANY({values}::text[])"
+
+
 def _by_text(table: str, column: str, *then: str) -> Index:
     """Return an index by a text column. The index contains the first 63 bytes of the text."""
     beginning, where = text(f"({column}::name)"), text(f"{column} IS NOT NULL")
