@@ -125,6 +125,11 @@ def test_stats_keep_their_budget(texts: list[str | None], figure: int, budget: i
     check(rows.stats("user", None, spend, budget).text(), budget)
 
 
+def test_stats_without_calls_say_so() -> None:
+    for by in ("tool", "model"):
+        assert rows.stats(by, START, [], 500).text().endswith("No call was made in this time.\n")
+
+
 def call(result: str, arguments: str = "{}") -> ActToolInfo:
     ids = {"root_plan_id": UUID(int=1), "tool_call_id": UUID(int=2)}
     return ActToolInfo.model_validate({**ids, "arguments": arguments, "result": result})

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tracer.cli.http import check, run_id_of, server_of
-from tracer.cli.terminal import AsJson, run_command
+from tracer.cli.terminal import AsJson, console, counted, run_command
 from tracer.errors import NOTHING_FOUND
 from tracer.questions import QUESTIONS, Asked, duration, handle, joined, name, quoted
 from tracer.questions.rows import SAME
@@ -141,7 +141,9 @@ def tail(
                 answer = await server.get("api/runs", params={"status": "running", "limit": 50})
                 await check(answer)
                 chosen = [each["rootPlanId"] for each in answer.json()["items"]]
-            if not chosen:
+            if chosen:
+                console.print(f"Following {counted(len(chosen), 'run')}. Ctrl-C ends it.")
+            else:
                 show("No run is running.")
             await asyncio.gather(*(_follow(server, each) for each in chosen))
 

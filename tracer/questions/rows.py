@@ -294,6 +294,8 @@ class StatsAnswer(Struct, rename="camel"):
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
+        if not lines[1:]:
+            lines = ["No call was made in this time."]
         return within([f"{self.by} {since}", *lines], budget_bytes(self.budget))
 
 
