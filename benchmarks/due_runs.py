@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import RawCursor
@@ -16,8 +17,8 @@ from psycopg import RawCursor
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
 from tracer.otel.projection import PROJECTION_VERSION
-from tracer.storage.postgres.projection_rows import DUE, NEXT_DUE
-from tracer.storage.postgres.projector import DUE_AT_ONCE
+from tracer.storage.postgres.projection_rows import DUE, FIND_DUE
+from tracer.storage.postgres.projector import DUE_AT_ONCE, FOUND_AT_ONCE
 
 RUNS = 100_000
 RUNS_AT_ONCE = 500
@@ -65,8 +66,11 @@ def measured(bench: Bench) -> Iterator[Figure]:
 
 
 _LOOK: dict[str, tuple[str, list[Any]]] = {
-    "due runs": (DUE, [None, DUE_AT_ONCE, PROJECTION_VERSION, True]),
-    "the next due run": (NEXT_DUE, [None, True]),
+    "all due runs": (FIND_DUE, [None, FOUND_AT_ONCE]),
+    "100 named runs": (
+        DUE,
+        [None, [UUID(int=i) for i in range(100)], PROJECTION_VERSION, True, DUE_AT_ONCE],
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0115"
+revision = "0116"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -433,6 +433,7 @@ CREATE TABLE lease_check (
     is_only boolean NOT NULL,
     served_at timestamptz,
     served_since timestamptz,
+    due_checked_at timestamptz,
     PRIMARY KEY (is_only),
     CONSTRAINT lease_check_is_one_row CHECK (is_only)
 );

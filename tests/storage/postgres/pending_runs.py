@@ -16,9 +16,8 @@ from tracer.otel.otlp import decode_json
 from tracer.records import new_id
 from tracer.records.spans import TraceSpans
 from tracer.storage.postgres import ProjectPool, WriterOptions, open_pool, postgres_writer
-from tracer.storage.postgres.pool import pooled_connection
 from tracer.storage.postgres.projection_rows import COUNT_PROJECTORS
-from tracer.storage.postgres.watch import WAKE_PROJECTORS
+from tracer.storage.postgres.watch import DUE_NOW, pending_message
 
 
 def small_trace(name: str = "chat") -> TraceSpans:
@@ -39,7 +38,15 @@ def unread_trace(run: UUID, *numbers: int, scope: str = "acme.llm") -> TraceSpan
 
 
 async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> list[UUID]:
-    """Store traces, wake projectors, and return the runs.
+    """Store traces as `store` does, notify projectors, and return the runs."""
+    runs = await store(url, *traces, clock=clock)
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(*pending_message("test", runs))
+    return runs
+
+
+async def store(url: str, *traces: TraceSpans, clock: Clock | None = None) -> list[UUID]:
+    """Store traces, and return the runs. No projector is notified.
 
     Args:
         url: The database.
@@ -49,8 +56,6 @@ async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> l
     async with open_pool(url) as pool:
         writer = postgres_writer(ProjectPool(pool), WriterOptions(lease_clock=clock))
         assert (await writer.write_spans(traces)).refused == []
-        async with pooled_connection(pool) as connection:
-            await connection.execute(WAKE_PROJECTORS.encode())
     return sorted(UUID(bytes=trace.trace_id) for trace in traces)
 
 
@@ -58,12 +63,15 @@ async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> l
 async def stuck_run(url: str) -> AsyncIterator[UUID]:
     """Accept a trace whose projection waits for a lock while inside."""
     in_an_hour = utc_now() + timedelta(hours=1)
+    async with await AsyncConnection.connect(url, autocommit=True) as connection:
+        # Otherwise the projector may wait for the lock when it sums up the run.
+        await connection.execute("UPDATE project SET summed_at = 'infinity'")
     (run,) = await accept(url, small_trace(), clock=lambda: in_an_hour)
     async with await AsyncConnection.connect(url) as connection:
         await connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR NO KEY UPDATE", [run])
         async with await AsyncConnection.connect(url, autocommit=True) as other:
             await other.execute("UPDATE pending_run SET due_at = now()")
-            await other.execute(WAKE_PROJECTORS.encode())
+            await other.execute(*pending_message(DUE_NOW, [run]))
         await until_waiting(url, 1)
         yield run
 

@@ -18,8 +18,8 @@ DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id"
 
 OF_ALL_SHARDS = {
     "projection_rows.FIND_RUNS_OF_SESSIONS": "finds the runs of sessions, wherever they are",
-    "projection_rows.DUE": "finds runs wherever they are",
-    "projection_rows.NEXT_DUE": "finds runs wherever they are",
+    "projection_rows.FIND_DUE": "finds runs wherever they are",
+    "projection_rows.DUE": "reads the named runs of all projects",
     "linker.PROJECTS": "finds runs wherever they are",
     "linker.UNLINKED": "finds runs wherever they are",
     "linker.READ_RUNS": "looks up the recorder of each run in a subquery of its shard",

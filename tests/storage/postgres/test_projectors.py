@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -22,16 +24,20 @@ from tests.storage.postgres.pending_runs import (
     living,
     pending,
     small_trace,
+    store,
     stuck_run,
     unread_trace,
     until_living,
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
+from tracer.clock import utc_now
 from tracer.records import new_id
 from tracer.records.spans import TraceSpans
 from tracer.storage.postgres import processes as module
 from tracer.storage.postgres.processes import OTHER_SCOPES, Limits, projectors
+from tracer.storage.postgres.projector import Projector
+from tracer.storage.postgres.watch import PENDING_CHANNEL, pending_message
 
 
 def children() -> list[psutil.Process]:
@@ -212,6 +218,41 @@ async def test_projector_command_projects_and_reports_in_a_file(
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
     assert health.exists()
+
+
+def test_run_whose_notification_is_lost_is_announced_to_all_projectors(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+
+        def connect() -> module.Notified:
+            connection = stack.enter_context(module._session(database_url))
+            return module.Notified(connection, Projector(connection))
+
+        monkeypatch.setattr(module, "LOST_SECONDS", 3_600.0)
+        others = [connect(), connect()]
+        end, _ = os.pipe()
+        an_hour_ago = utc_now() - timedelta(hours=1)
+        traces = [small_trace() for _ in range(450)]  # three messages
+        asyncio.run(store(database_url, *traces, clock=lambda: an_hour_ago))
+        assert [each.take_due() for each in others] == [[], []]  # they look once an hour
+
+        runs = {UUID(bytes=trace.trace_id) for trace in traces}
+        for each in [connect(), *others]:  # a new connection looks at once
+            due: set[UUID] = set()
+            while due < runs:
+                each.wait(end)
+                due.update(each.take_due())
+            assert due == runs
+
+
+def test_unreadable_notification_is_ignored(database_url: str) -> None:
+    with module._session(database_url) as connection:
+        notified = module.Notified(connection, Projector(connection))
+        for text in ("", "now", "now x", "hello"):
+            connection.execute("SELECT pg_notify(%s, %s)", [PENDING_CHANNEL, text])
+        connection.execute(*pending_message("now", [run := new_id()]))
+        assert notified.take_due() == [run]
 
 
 @pytest.mark.thorough

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -27,12 +28,14 @@ import psycopg
 from tracer.logs import configure_logs, get_logger
 from tracer.records import DEFAULT_TERMS, LeaseTerms
 from tracer.search import Follower
+from tracer.storage.postgres import projection_rows
 from tracer.storage.postgres.linker import Linker
 from tracer.storage.postgres.pool import SyncConnection, connection_options, sync_connection
+from tracer.storage.postgres.projection_rows import ProjectorSession
 from tracer.storage.postgres.projector import PER_MEGABYTE, Projector, TimeLimits
 from tracer.storage.postgres.rollups import Sums
 from tracer.storage.postgres.search_source import SearchSource
-from tracer.storage.postgres.watch import LOOK_NOW, PENDING_CHANNEL
+from tracer.storage.postgres.watch import DUE_NOW, PENDING_CHANNEL, pending_message
 
 # --- A projector: a loop that turns the pending spans of all projects into records. In between it
 # derives what depends on records: links between runs, and sums.
@@ -50,14 +53,18 @@ QUIET_SECONDS = 0.1
 """How long a projector waits after it is notified of new spans: their run is not due earlier."""
 
 LOOK_SECONDS = 1.0
-"""A projector looks for due runs at least this often, because a notification may get lost."""
+"""The longest pause of a projector, and how often its server checks it."""
+
+LOST_SECONDS = 5.0
+"""How often one projector of all looks for due runs whose notification got lost."""
+
+MOST_NOTIFIED, MOST_ASKED = 20_000, 2_000
+"""How many runs a projector remembers, and for how many it asks at a time. Further ones are found
+as if their notification had got lost."""
 
 BETWEEN_SECONDS = 0.25
 """While many groups of runs are due, background work is done this often between two of them. Larger
 batches take less time per run."""
-
-MOST_BLOCKED = 6
-"""How many times the pause is doubled while other projectors have claimed all due runs."""
 
 STABLE_SECONDS = 10.0
 """If a projector has worked for this long before it fails, its count of consecutive failures
@@ -167,24 +174,79 @@ def _project_in_turns(
             on_end=background.work_if_due,
             limits=limits,
         )
-        blocked = 0
+        notified = Notified(connection, projector)
         while not _readable([end], 0):
-            done = projector.project_due()
+            done = projector.project_due(runs=notified.take_due())
+            notified.put_back(done.waiting)
             has_projected = bool(done.projected or done.failures)
             has_worked = background.work(is_idle=not has_projected)
             unread = Counter[str]()
             _count_scopes(unread, done.unread)
             report(Report(False, done.projected, None, done.failures, unread))
-            if has_projected or has_worked:
-                blocked = 0
-                continue
-            pause = LOOK_SECONDS if done.next_due_in is None else done.next_due_in
-            if pause <= 0:  # another projector has the runs that are due
-                pause = QUIET_SECONDS * 2**blocked
-                blocked += blocked < MOST_BLOCKED
-            else:
-                blocked = 0
-            _wait_for_work(connection, end, min(pause, LOOK_SECONDS))
+            if not has_projected and not has_worked:
+                notified.wait(end)
+
+
+class Notified:
+    """The pending runs of which a projector was notified, and when to ask for each.
+
+    All projectors of all servers are notified of all runs. If a notification gets lost, one of them
+    finds the run, and notifies all again.
+    """
+
+    def __init__(self, connection: SyncConnection, projector: Projector) -> None:
+        """Find the runs whose notifications were sent before `connection` listened to them."""
+        self._connection = connection
+        self._projector = projector
+        self._session = ProjectorSession(connection)
+        self._moments: dict[UUID, float] = {}
+        self._look_at = 0.0
+        self._look(timedelta())
+
+    def take_due(self) -> list[UUID]:
+        """Return runs that may be due now, and forget them."""
+        self._receive()
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look(timedelta(seconds=LOST_SECONDS))
+        due = (run for run, moment in self._moments.items() if moment <= now)
+        runs = list(islice(due, MOST_ASKED))
+        for run in runs:
+            del self._moments[run]
+        return runs
+
+    def put_back(self, waiting: Mapping[UUID, float]) -> None:
+        """Remember runs, each with the number of seconds until it may be due."""
+        now = time.monotonic()
+        for run, seconds in waiting.items():
+            self._moments[run] = now + seconds
+
+    def wait(self, end: int) -> None:
+        """Return after `LOOK_SECONDS`, when a run may be due, or when `end` is readable."""
+        until = min(time.monotonic() + LOOK_SECONDS, self._look_at)
+        while True:
+            self._receive()
+            rest = min([until, *self._moments.values()]) - time.monotonic()
+            if rest <= 0 or end in _readable([self._connection.fileno(), end], rest):
+                return
+
+    def _receive(self) -> None:
+        for notification in self._connection.notifies(timeout=0):
+            sender, *runs = notification.payload.split() or [""]
+            is_due = sender == DUE_NOW
+            moment = time.monotonic() + (0.0 if is_due else QUIET_SECONDS)
+            with suppress(ValueError):  # any role may send messages
+                for run in map(UUID, runs):
+                    # New spans do not make a run due earlier.
+                    if is_due or len(self._moments) < MOST_NOTIFIED:
+                        self._moments[run] = moment if is_due else self._moments.get(run, moment)
+
+    def _look(self, pause: timedelta) -> None:
+        if self._session.ask(projection_rows.TAKE_LOOK, pause):
+            found = self._projector.find_due()
+            self._connection.execute(*pending_message(DUE_NOW, found))
+        ((seconds,),) = self._session.ask(projection_rows.LAST_LOOK)
+        self._look_at = time.monotonic() + max(0.0, LOST_SECONDS - seconds)
 
 
 class BackgroundWork:
@@ -277,26 +339,6 @@ def _session(url: str) -> Iterator[SyncConnection]:
         connection.execute(_JOIN)
         connection.execute(f"LISTEN {PENDING_CHANNEL}")
         yield connection
-
-
-def _wait_for_work(connection: SyncConnection, end: int, seconds: float) -> None:
-    """Return when a run may be due, or `end` is readable.
-
-    Args:
-        connection: A connection that listens for accepted runs.
-        end: See `keep_projecting`.
-        seconds: The longest wait.
-    """
-    until = time.monotonic() + seconds
-    is_over = False
-    while not is_over and (rest := until - time.monotonic()) > 0:
-        messages = {each.payload for each in connection.notifies(timeout=0)}
-        if LOOK_NOW in messages:
-            return
-        if messages:
-            rest = min(rest, QUIET_SECONDS)
-            until = time.monotonic() + rest
-        is_over = end in _readable([connection.fileno(), end], rest)
 
 
 def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:

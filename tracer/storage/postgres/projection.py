@@ -21,7 +21,7 @@ from tracer.storage.postgres.pool import Pool, PoolConnection, pooled_connection
 from tracer.storage.postgres.projection_rows import COUNT_PROJECTORS
 from tracer.storage.postgres.session import ProjectPool, executed, fetched, in_project
 from tracer.storage.postgres.tables import TABLES
-from tracer.storage.postgres.watch import WAKE_PROJECTORS
+from tracer.storage.postgres.watch import DUE_NOW, pending_message
 from tracer.store import Behind
 
 # --- Waiting until a projector has projected the pending spans of a run, before the run is read.
@@ -147,7 +147,7 @@ class PostgresProjection:
         with suppress(StoreUnavailable), store_errors():
             await executed(self._project, [(_MAKE_DUE, [self._project.project_id, runs])])
             async with pooled_connection(self._project.pool) as connection:
-                await connection.execute(WAKE_PROJECTORS)
+                await connection.execute(*pending_message(DUE_NOW, runs))
 
 
 # --- Projecting runs again: they are made pending, and the projectors do the rest.
@@ -264,7 +264,8 @@ class Reprojection:
                     parameters |= {"runs": locked, "with_prices": with_prices}
                     goals.update(await _fetched(connection, _MAKE_PENDING, parameters))
                     await connection.execute(_CLEAR_ERRORS, parameters)
-                    await connection.execute(WAKE_PROJECTORS)
+                async with pooled_connection(self._project.pool) as connection:
+                    await connection.execute(*pending_message(DUE_NOW, locked))
         return goals
 
     async def wait(self, goals: Mapping[UUID, int]) -> list[UUID]:

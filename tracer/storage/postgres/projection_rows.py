@@ -40,6 +40,7 @@ from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.session import Standing, entering, standing_of_sync
 from tracer.storage.postgres.spans import MOST_ATTEMPTS, RUN_LOCK_KEY, later
 from tracer.storage.postgres.tables import ALWAYS, TABLES, column_type
+from tracer.storage.postgres.watch import pending_message
 
 # --- Rows in the binary format of `COPY`, and their digests.
 #
@@ -203,6 +204,8 @@ class ProjectorSession:
     def __init__(self, connection: SyncConnection) -> None:
         """Use `connection`, whose role owns the tables."""
         self.connection = connection
+        self.left_pending: set[UUID] = set()
+        """Runs that this projector made pending, or could not finish. See `announce`."""
 
     @property
     def standing(self) -> Standing:
@@ -228,6 +231,12 @@ class ProjectorSession:
                 self.connection.execute(f"SET TRANSACTION {mode}")
             self.become(project_id)
             yield
+
+    def announce(self) -> None:
+        """Notify all projectors of the runs in `left_pending`, outside of a transaction."""
+        if self.left_pending:
+            self.connection.execute(*pending_message("projector", self.left_pending))
+            self.left_pending.clear()
 
     def check_references(self) -> None:
         """Check the deferred foreign keys now, and raise an error if one is broken.
@@ -286,30 +295,42 @@ def _compared(table: str, columns: Iterable[str]) -> str:
 
 # --- Claim ---------------------------------------------------------------------------------------
 
-DUE = f"""
-SELECT project_id, root_plan_id, attempts, has_failed, pending.size + run.span_bytes
-FROM (
-    SELECT project_id, root_plan_id, attempts, failure IS NOT NULL AS has_failed, size, due_at,
-        row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
-    FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
-        AND (attempts > 0 AND attempted_at
-            > coalesce($1::timestamptz, statement_timestamp()) - {IN_PROGRESS}) IS NOT TRUE
-        AND ({_IS_LIGHT} OR $4)
-    ORDER BY turn, project_id LIMIT $2
-) AS pending
-JOIN run USING (project_id, root_plan_id)
-WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
-ORDER BY turn, project_id"""
+TAKE_LOOK = """
+UPDATE lease_check SET due_checked_at = statement_timestamp()
+FROM set_config('synchronous_commit', 'off', true)
+WHERE (due_checked_at BETWEEN statement_timestamp() - $1::interval
+    AND statement_timestamp() + $1::interval) IS NOT TRUE RETURNING is_only"""
+"""Return a row if no projector has sent `FIND_DUE` within the time $1. Then this one must send it.
+A time in the future is ignored, because the database's clock was set back."""
+
+LAST_LOOK = """
+SELECT extract(epoch FROM statement_timestamp() - due_checked_at)::float8 FROM lease_check"""
+"""Return how many seconds ago a projector sent `FIND_DUE`."""
+
+FIND_DUE = """
+SELECT root_plan_id FROM pending_run
+WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
+ORDER BY row_number() OVER (PARTITION BY project_id ORDER BY due_at), project_id LIMIT $2"""
 """Find at most $2 due runs of all projects, in turns of one run per project.
+
+On Citus this reads all shards. The project's id is not a parameter.
+"""
+
+DUE = f"""
+SELECT project_id, root_plan_id, attempts, failure IS NOT NULL, pending.size + run.span_bytes,
+    extract(epoch FROM
+        greatest(due_at, CASE WHEN attempts > 0 THEN attempted_at + {IN_PROGRESS} END)
+        - coalesce($1::timestamptz, statement_timestamp()))::float8
+FROM pending_run AS pending JOIN run USING (project_id, root_plan_id)
+WHERE root_plan_id = ANY($2::uuid[]) AND due_at < 'infinity'
+    AND ({_IS_LIGHT.replace("spans", "pending.spans")} OR $4)
+    AND run.projection_version <= $3 AND run.deleted_at IS NULL
+ORDER BY row_number() OVER (PARTITION BY project_id ORDER BY due_at), project_id LIMIT $5"""
+"""Find at most $5 of the runs $2 that are pending, in turns of one run per project. The last column
+is the number of seconds until a run is due.
 
 Heavy runs are omitted unless $4 is true. The project's id is not a parameter.
 """
-
-NEXT_DUE = f"""
-SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8
-FROM pending_run WHERE due_at < 'infinity' AND ({_IS_LIGHT} OR $2)"""
-"""Return the seconds until the next run is due; null if no run is pending. Heavy runs are omitted
-unless $2 is true."""
 
 MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 """Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`, in which Citus rejects clock
@@ -773,6 +794,7 @@ class ProjectionWriter:
             if new:
                 runs = sorted({run_id for (run_id,) in new})
                 self._session.ask(PROJECT_AGAIN, project_id, runs)
+                self._session.left_pending.update(runs)
 
     def _execute(self, project_id: int, writing: _Writing, now: datetime) -> None:
         runs = [run_id for run_id, _ in writing.runs]

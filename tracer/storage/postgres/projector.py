@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,6 +53,12 @@ GROUP_RUNS = 200
 
 DUE_AT_ONCE = 500
 """How many due runs are listed at a time."""
+
+FOUND_AT_ONCE = 10_000
+"""How many due runs `Projector.find_due` finds at a time."""
+
+CLAIMED_PAUSE = 1.0
+"""How many seconds to wait for a run that another process has claimed."""
 
 HEAVY_BYTES = 6_000_000
 """A run with more uncompressed bytes of spans is heavy, too. See `projection_rows.TAKES_HEAVY`."""
@@ -100,8 +106,8 @@ class Round:
     """The time that the projections took."""
     unread: Counter[str] = field(default_factory=Counter)
     """How many spans with token counts no rule could read, by scope; each is counted once."""
-    next_due_in: float | None = None
-    """Seconds until the next pending run is due; None if none is pending."""
+    waiting: Mapping[UUID, float] = field(default_factory=dict)
+    """The runs that are still pending, and after how many seconds to try again."""
 
     def __add__(self, other: Round) -> Round:
         return Round(
@@ -110,7 +116,7 @@ class Round:
             self.failures + other.failures,
             self.seconds + other.seconds,
             self.unread + other.unread,
-            other.next_due_in,
+            {**self.waiting, **other.waiting},
         )
 
 
@@ -156,25 +162,40 @@ class Projector:
 
     # --- Due runs --------------------------------------------------------------------------------
 
-    def project_due(self, now: datetime | None = None) -> Round:
+    def project_due(
+        self, now: datetime | None = None, runs: Collection[UUID] | None = None
+    ) -> Round:
         """Project the runs that are due and not claimed.
 
         Args:
             now: The time; None: the clock's.
+            runs: Only these runs; None: those of `find_due`.
 
         Raises:
             psycopg.OperationalError: The database does not answer. Accepted spans stay stored.
         """
         now = now or self._now()
-        done = Round()
+        runs = self.find_due(now) if runs is None else runs
+        if not runs:
+            return Round()
         ((takes_heavy,),) = self._session.ask(projection_rows.TAKES_HEAVY)
-        ((seconds,),) = self._session.ask(projection_rows.NEXT_DUE, now, takes_heavy)
-        if seconds is not None and seconds <= 0:  # otherwise these queries are enough
-            for project_id, runs in self._due_groups(now, takes_heavy=takes_heavy):
-                done += self._project_group(project_id, runs, now, is_due=True)
-                self._on_end()
-            ((seconds,),) = self._session.ask(projection_rows.NEXT_DUE, now, takes_heavy)
-        return done + Round(next_due_in=seconds)
+        pending = self._session.ask(
+            projection_rows.DUE, now, [*runs], PROJECTION_VERSION, takes_heavy, DUE_AT_ONCE
+        )
+        waiting = {run_id: due_in for _, run_id, *_, due_in in pending if due_in > 0}
+        if len(pending) == DUE_AT_ONCE:
+            waiting |= dict.fromkeys(set(runs).difference(row[1] for row in pending), 0.0)
+        done = Round(waiting=waiting)
+        due = [row for row in pending if row[1] not in waiting]
+        for project_id, group in self._groups(due, takes_heavy=takes_heavy):
+            done += self._project_group(project_id, group, now, is_due=True)
+            self._on_end()
+        return done
+
+    def find_due(self, now: datetime | None = None) -> list[UUID]:
+        """Return due runs, claimed ones too. On Citus this reads all shards."""
+        found = self._session.ask(projection_rows.FIND_DUE, now or self._now(), FOUND_AT_ONCE)
+        return [run_id for (run_id,) in found]
 
     def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
         """Project a run now if it is pending, and return whether it was projected.
@@ -185,10 +206,10 @@ class Projector:
         done = self._project_group(project_id, [root_plan_id], self._now(), is_due=False)
         return bool(done.projected)
 
-    def _due_groups(
-        self, now: datetime | None, *, takes_heavy: bool
+    def _groups(
+        self, due: Sequence[tuple[Any, ...]], *, takes_heavy: bool
     ) -> Iterator[tuple[int, list[UUID]]]:
-        """Yield the due runs in groups of one project each; projects take turns.
+        """Yield due runs, rows of `DUE`, in groups of one project each; projects take turns.
 
         A run with a failed attempt is alone in its group: it may fail again, or end this process.
         Runs that did not fail themselves, but whose process ended, come first.
@@ -196,9 +217,7 @@ class Projector:
         most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
         groups: dict[int, tuple[list[UUID], int]] = {}
         alone: list[tuple[bool, int, int, UUID]] = []
-        for project_id, run_id, attempts, has_failed, size in self._session.ask(
-            projection_rows.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION, takes_heavy
-        ):
+        for project_id, run_id, attempts, has_failed, size, _ in due:
             if attempts > 0 or size > HEAVY_BYTES:
                 alone.append((has_failed, attempts, project_id, run_id))
                 continue
@@ -222,10 +241,11 @@ class Projector:
         claimed = [
             run_id for (run_id,) in self._session.ask(projection_rows.CLAIM, project_id, runs)
         ]
+        waiting = Round(waiting=dict.fromkeys(set(runs).difference(claimed), CLAIMED_PAUSE))
         if not claimed:
-            return Round()
+            return waiting
         try:
-            return self.project_claimed(project_id, claimed, now, is_due=is_due)
+            return waiting + self.project_claimed(project_id, claimed, now, is_due=is_due)
         finally:
             if not self._session.connection.closed:
                 self._session.ask(projection_rows.RELEASE, project_id, claimed)
@@ -273,6 +293,7 @@ class Projector:
             else:
                 projections.append(projection)
         done += self._finish(project_id, projections, failures, now)
+        self._session.announce()
         return done + Round(seconds=time.monotonic() - begin)
 
     def _computed(
@@ -394,6 +415,7 @@ class Projector:
                 if pending:
                     columns = map(list, zip(*pending, strict=True))
                     self._session.ask(ADD_PENDING, project_id, self._now(), *columns)
+                    self._session.left_pending.update(run_id for run_id, *_ in pending)
 
     def _write_each(
         self,
@@ -415,7 +437,8 @@ class Projector:
                 return []
         except CONFLICTS:
             if len(group) == 1:
-                return []  # it is still due
+                self._session.left_pending.add(group[0].attempt.run_id)
+                return []
         return [
             each for one in group for each in self._write_each(project_id, [one], now, failures)
         ]
@@ -440,6 +463,7 @@ class Projector:
 
     def _note_failures(self, project_id: int, failures: _Failures, now: datetime | None) -> None:
         runs = list(failures)
+        self._session.left_pending.update(runs)
         reasons, attempts = map(list, zip(*failures.values(), strict=True))
         with self._session.in_project(project_id):
             self._session.ask(projection_rows.LOCK_PROJECTED_RUNS, project_id, runs)

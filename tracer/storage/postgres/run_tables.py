@@ -448,6 +448,8 @@ class LeaseCheckRow(TableRow, table=True):
     """When a server last set this time to now; each does so every five seconds."""
     served_since: datetime | None = None
     """The time since which servers run without a pause of half a lease (30 s)."""
+    due_checked_at: datetime | None = None
+    """When a projector last looked for due runs whose notification got lost."""
 
 
 class RecorderRunRow(TableRow, table=True):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, LiteralString, NamedTuple, Protocol, Self
 from uuid import UUID
 
 import psycopg
@@ -26,8 +26,8 @@ from tracer.store import TraceReader
 # --- Notifications between processes, by Postgres's NOTIFY: runs that changed, and runs to project.
 #
 # They are sent after the commit, never within it: transactions that notify wait for each other's
-# commits. A lost notification only causes a delay: watched runs are polled as well, and projectors
-# check for due runs once a second.
+# commits. A lost notification only causes a delay: watched runs are polled as well, and one of the
+# projectors looks for due runs every five seconds.
 
 OnRuns = Callable[[Collection[UUID]], None]
 """A callback that receives run ids: runs that were written, or runs with newly accepted spans."""
@@ -75,16 +75,13 @@ RETRY_SECONDS = (1, 2, 5, 15, 30)
 _CHANNEL = "tracer_runs"
 
 PENDING_CHANNEL = "tracer_pending"
-"""Announces accepted runs to projectors."""
+"""Announces runs with new spans to projectors."""
 
 _RUNS_IN_A_MESSAGE = 200  # 33 bytes each; Postgres limits a message to 8,000 bytes
 
-LOOK_NOW = "now"
-"""A message to projectors: some run is due now. All other messages contain the ids of runs with new
-spans, which are not due for another 100 ms."""
-
-WAKE_PROJECTORS = f"SELECT pg_notify('{PENDING_CHANNEL}', '{LOOK_NOW}')"
-"""Makes projectors check for due runs at once."""
+DUE_NOW = "now"
+"""The sender of a message to projectors whose runs are due now. The runs of other messages are not
+due for another 100 ms."""
 
 # A lost notification does no harm, so its commit need not wait for the disk.
 _NOTIFY = """
@@ -160,6 +157,18 @@ def notify_written(
         sender: The sender's id. The process with this id ignores the message.
     """
     connection.execute(_NOTIFY, [*_messages(sender, {_CHANNEL: root_plan_ids})])
+
+
+def pending_message(
+    sender: str, root_plan_ids: Collection[UUID]
+) -> tuple[LiteralString, list[list[str]]]:
+    """Return the statement, with its parameters, that notifies projectors of pending runs.
+
+    Args:
+        sender: `DUE_NOW`, or who sends it.
+        root_plan_ids: The runs.
+    """
+    return _NOTIFY, [*_messages(sender, {PENDING_CHANNEL: root_plan_ids})]
 
 
 def _messages(sender: str, runs: Mapping[str, Collection[UUID]]) -> tuple[list[str], list[str]]:
