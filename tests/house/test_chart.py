@@ -23,6 +23,7 @@ EVERYTHING: dict[str, Any] = {
     **REQUIRED,
     "database": {"secret": "tracer-database", "directUrlKey": "direct"},
     "settings": {"TRACER_PROJECTORS": 2, "FORWARDED_ALLOW_IPS": "10.0.0.0/8"},
+    "projectors": {"replicas": 3},
     "ingress": {
         "enabled": True,
         "host": "traces.example",
@@ -103,7 +104,10 @@ def render(helm: Path, values: dict[str, Any]) -> Any:
         (REQUIRED, ["Deployment", "Job", "PodDisruptionBudget", "Service"]),
         (
             EVERYTHING,
-            ["Deployment", "Ingress", "Job", "PodDisruptionBudget", "Service", "ServiceMonitor"],
+            [
+                *("Deployment", "Deployment", "Ingress", "Job"),
+                *("PodDisruptionBudget", "Service", "ServiceMonitor"),
+            ],
         ),
         (
             {**REQUIRED, "migration": {"enabled": False}},
@@ -120,8 +124,11 @@ def test_helm_lints_and_renders_the_chart(
     assert found["report"]["errors"] == []
     assert [each for each in found["report"]["messages"] if each["severity"] > 1] == []
     assert sorted(each["kind"] for each in found["manifests"]) == kinds
-    [server] = [each for each in found["manifests"] if each["kind"] == "Deployment"]
-    pod = server["spec"]["template"]["spec"]
+    deployments = [each for each in found["manifests"] if each["kind"] == "Deployment"]
+    pods = [each["spec"]["template"]["spec"] for each in deployments]
+    commands = {each["containers"][0]["name"]: each["containers"][0]["args"] for each in pods}
+    assert ("projector" in commands) == ("projectors" in values)
+    [pod] = [each for each in pods if each["containers"][0]["name"] == "server"]
     [container] = pod["containers"]
     assert container["image"].startswith("registry.example/tracer:")
     assert pod["securityContext"]["runAsUser"] == 8420

@@ -52,7 +52,7 @@ def test_image_runs_as_a_non_root_user_with_a_health_check() -> None:
 
 
 def test_compose_services_are_read_only_without_new_privileges() -> None:
-    for service in (SERVER, DEMO):
+    for service in (SERVER, DEMO, COMPOSE["services"]["projector"]):
         assert service["read_only"] is True
         assert service["tmpfs"][0] == "/tmp"
         assert service["cap_drop"] == ["ALL"]
