@@ -28,7 +28,7 @@ PARTS = {
     "ingest": "spans accepted and projected, events accepted",
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
-    "parts": "listing pieces of work that consist of several runs",
+    "lists": "pages of runs and of pieces of work, by each filter",
     "conversations": "listing and reading conversations among a million runs",
     "find": "searching the texts of all runs, and building their index",
     "mixed": "writing while the tree is read",

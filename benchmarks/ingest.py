@@ -73,7 +73,8 @@ WHERE contype = 'f' AND conrelid = ANY(%(tables)s::regclass[])
 _RECORD_TABLES = [name for name in _TABLES if name.endswith("_record") or name == "act_tool_info"]
 
 POLL_SECONDS = 0.01
-PROJECTED_SECONDS = 120
+STUCK_SECONDS = 120
+"""A slow machine may take any time to project a load, but not so long without any progress."""
 """How long it may take until everything is projected."""
 
 
@@ -229,18 +230,24 @@ def wait_until_projected(url: str) -> None:
     """Return when no run of a database is pending.
 
     Raises:
-        AssertionError: It takes too long, or a projection failed.
+        AssertionError: Projections make no progress, or one was given up.
     """
-    end = perf_counter() + PROJECTED_SECONDS
+    least, end = None, perf_counter() + STUCK_SECONDS
     with psycopg.connect(url, autocommit=True) as connection:
         while True:
-            query = "SELECT count(*), count(failure) FROM pending_run"
-            pending, failed = connection.execute(query).fetchone() or (0, 0)
-            assert not failed, f"{failed} projections failed"
+            pending, failure = connection.execute(_PENDING).fetchone() or (0, None)
+            assert failure is None, f"a projection failed: {failure}"
             if not pending:
                 return
+            if least is None or pending < least:
+                least, end = pending, perf_counter() + STUCK_SECONDS
             assert perf_counter() < end, f"{pending} runs are still pending"
             time.sleep(POLL_SECONDS)
+
+
+# A projection that takes too long beside others, on a slow machine, is repeated alone.
+_PENDING = """
+SELECT count(*), max(failure) FILTER (WHERE due_at = 'infinity') FROM pending_run"""
 
 
 def drop_keys(url: str) -> None:
