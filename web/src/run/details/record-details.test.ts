@@ -46,7 +46,7 @@ test('the breadcrumbs name the agents, and the way of the last one to the record
   const names = page.findAll('nav a').map((link) => link.text())
 
   expect(names).toEqual(['planner', 'planner', 'agent sub-step'])
-  expect(page.get('nav [aria-current=true]').text()).toBe('medication_check')
+  expect(page.get('nav [aria-current=true]').text()).toBe('tool_inner')
 })
 
 test('the breadcrumbs of a deep record fold the agents between until they are wanted', async () => {
