@@ -19,10 +19,9 @@ from api.schemas import (
     RunFailureSchema,
     SearchedPageSchema,
     ShownStatus,
-    Usd,
     read_config,
 )
-from tracer.records.pages import Conversation, Turn, TurnPlace, UsedTool
+from tracer.records.pages import Conversation, Turn, TurnPlace, Usd, UsedTool
 from tracer.records.prices import known_total
 from tracer.records.record_classes import Totals
 from tracer.store import ConversationFilter
