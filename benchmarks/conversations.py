@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from statistics import median
+from uuid import UUID
 
 import psycopg
 
@@ -14,6 +16,8 @@ from tracer.storage.postgres.conversations import key_of
 
 _LONG = 0
 """The number of the conversation with 200 turns."""
+_AT_ONCE = 5
+"""How many requests each server gets in turn."""
 
 READS = {
     "a page of 50": "/api/sessions?limit=50",
@@ -55,33 +59,22 @@ _FILLS = (
 
 
 def measured(bench: Bench) -> Iterator[Figure]:
-    """Measure each read with a tenth of the conversations, and with all."""
+    """Measure each read with a tenth of the conversations and with all, in turn."""
     times, full = bench.sized(100, 10), bench.sized(100_000, 1_000)
-    with (
-        bench.database() as url,
-        bench.server(url, settings={"TRACER_PROJECTORS": "0"}) as server,
-    ):
-        found = {}
-        for first, last in ((_LONG, full // 10), (full // 10 + 1, full)):
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("SET session_replication_role TO 'replica'")
-                made = _MADE.encode()
-                connection.execute(made, {"first": first, "last": last})
-                connection.execute("CREATE TEMP TABLE named (session text, session_key uuid)")
-                with connection.cursor().copy("COPY named FROM STDIN") as rows:
-                    for session in (f"conv-{number}" for number in range(first, last + 1)):
-                        rows.write_row((session, key_of(session)))
-                for fill in _FILLS:
-                    connection.execute(fill.encode())
-                connection.execute("VACUUM ANALYZE")
-                query = "SELECT md5('0.100')::uuid"
-                [(run,)] = connection.execute(query.encode()).fetchall()
-            for name, path in READS.items():
-                request = get(path.format(run=run))
-                sent = send(server.address, [[request] * (WARM_UP + times)], 1)
-                found[name, last] = median(sent.latencies[WARM_UP:])
-        for name in READS:
-            small, large = found[name, full // 10], found[name, full]
+    with ExitStack() as stack:
+        servers = []
+        for size in (full // 10, full):
+            url = stack.enter_context(bench.database())
+            run = _fill(url, size)
+            server = bench.server(url, settings={"TRACER_PROJECTORS": "0"})
+            servers.append(stack.enter_context(server))
+        for name, path in READS.items():
+            requests = [get(path.format(run=run))] * _AT_ONCE
+            found: list[list[float]] = [[], []]
+            for _ in range(WARM_UP + times // _AT_ONCE):
+                for server, latencies in zip(servers, found, strict=True):
+                    latencies += send(server.address, [requests], 1).latencies
+            small, large = (median(each[WARM_UP * _AT_ONCE :]) for each in found)
             yield Figure(
                 name=f"{name} of {full:,} conversations, p50",
                 value=large,
@@ -90,3 +83,20 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 ratio=large / small,
                 goal=at_most(1.3),
             )
+
+
+def _fill(url: str, size: int) -> UUID:
+    """Make the conversations from 0 to `size`, and return a turn of the long one."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET session_replication_role TO 'replica'")
+        connection.execute(_MADE.encode(), {"first": _LONG, "last": size})
+        connection.execute("CREATE TEMP TABLE named (session text, session_key uuid)")
+        with connection.cursor().copy("COPY named FROM STDIN") as rows:
+            for session in (f"conv-{number}" for number in range(_LONG, size + 1)):
+                rows.write_row((session, key_of(session)))
+        for fill in _FILLS:
+            connection.execute(fill.encode())
+        connection.execute("VACUUM ANALYZE")
+        [(run,)] = connection.execute("SELECT md5('0.100')::uuid").fetchall()
+        assert isinstance(run, UUID)
+        return run
