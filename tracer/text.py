@@ -19,6 +19,7 @@ from tracer.errors import TooLarge
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _TO_ESCAPE = re.compile("[\0\ud800-\udfff]|\u241b(?=[0-9a-f]{4})")
 _ESCAPED = re.compile("\u241b(0000|d[89a-f][0-9a-f]{2}|241b)")
+_DATA = re.compile(r"(data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,)[A-Za-z0-9+/=\\]{64,}")
 _CUT_ESCAPE = re.compile("\u241b[0-9a-f]{0,3}$")
 
 PREVIEW_BYTES = 2048
@@ -84,6 +85,11 @@ def preview(text: str, limit: int = PREVIEW_BYTES) -> str:
     if len(data) <= limit:
         return text
     return _CUT_ESCAPE.sub("", data[:limit].decode(errors="ignore"))
+
+
+def without_data(text: str) -> str:
+    """Return a text in which the data of each `data:` URI is replaced by `…`."""
+    return _DATA.sub(r"\1…", text) if ";base64," in text else text
 
 
 def beginning(text: str, characters: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -494,3 +495,22 @@ def test_redaction_does_not_change_markers_of_removed_payloads() -> None:
         masked = OWN.text(text)
         assert masked.endswith(mark)
         assert OWN.text(masked) == masked
+
+
+def test_data_of_shown_types_is_kept_and_text_data_is_decoded() -> None:
+    key = "AKIA" + "QYLPMN5HFVTZ3XWB"
+    redaction = REDACTION
+    assert redaction.text(key) != key
+    picture = f'{{"image": "data:image/png;base64,iVBOR/{key}+g=="}}'
+    secret = b64encode(f"aws {key} in a note".encode()).decode()
+    note = f"see data:text/plain;charset=utf-8;base64,{secret} here"
+
+    assert redaction.text(picture) == picture
+    assert redaction.text(picture.replace("png", "tiff")) != picture.replace("png", "tiff")
+    masked = redaction.text(note)
+    assert masked.startswith("see data:text/plain;charset=utf-8;base64,")
+    assert masked.endswith(" here")
+    decoded = b64decode(masked.split(",")[1].split(" ")[0]).decode()
+    assert key not in decoded
+    assert decoded.endswith(" in a note")
+    assert redaction.text(masked) == masked

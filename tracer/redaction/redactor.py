@@ -12,8 +12,10 @@ import copy
 import json
 import math
 import re
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 
 import msgspec
@@ -54,7 +56,7 @@ class Redaction:
         self.keys = rules.SecretKeys(keys)
         self.forms = rules.Forms()
         self.own = list(values)
-        by_form = [A_MASK.pattern, self.forms.starts, _ESCAPED_LETTER]
+        by_form = [A_MASK.pattern, self.forms.starts, _ESCAPED_LETTER, _TEXT_DATA_START]
         self.starts = rules.LinearRegex(rules.any_of([*by_form, self.keys.starts]))
         """Matches masks, and where a secret or its key may start. A text without a match has no
         secret, unless a configured pattern matches."""
@@ -117,7 +119,7 @@ class Redaction:
         size = "" if mark is None else mark[0]
         front = text[: len(text) - len(size)]
         try:
-            redacted = apply(front, reading.edits(front))
+            redacted = apply(front, self._around_data(front, reading.edits(front)))
         except _TooMuchWork:
             redacted = ""
             all_bytes = int(mark[1]) if mark else len(text.encode("utf-8", "surrogatepass"))
@@ -127,8 +129,37 @@ class Redaction:
             raise TooManySecrets
         return redacted + size
 
+    def _around_data(self, text: str, edits: list[Edit]) -> list[Edit]:
+        """Return edits without those inside the data of pictures and sounds.
+
+        Such data matches the forms of secrets by chance. Data that is text is decoded, and redacted
+        as a text of its own.
+        """
+        if "base64," not in text:
+            return edits
+        shown = [match.span(1) for match in _SHOWN_DATA.finditer(text)]
+        kept = [
+            edit
+            for edit in edits
+            if not any(start <= edit.start and edit.end <= end for start, end in shown)
+        ]
+        for match in _TEXT_DATA.finditer(text):
+            with suppress(ValueError):  # it is not base64
+                data = b64decode(match[1].replace("\\", "") + "==").decode(errors="replace")
+                if (redacted := self.text(data)) != data:
+                    kept.append(Edit(*match.span(1), b64encode(redacted.encode()).decode()))
+        return united(text, kept)
+
 
 # --- Read one text.
+
+# The types that the viewer shows.
+_SHOWN_DATA = re.compile(
+    "data:(?:image/(?:png|jpeg|gif|webp|avif)|audio/(?:mp3|mpeg|wav|x-wav|ogg)|video/(?:mp4|webm))"
+    r"(?:;[\w.=+-]+)*;base64,([A-Za-z0-9+/=\\]+)"
+)
+_TEXT_DATA_START = "data:(?:text/|application/json|image/svg)"
+_TEXT_DATA = re.compile(rf"{_TEXT_DATA_START}[\w.+-]*(?:;[\w.=+-]+)*;base64,([A-Za-z0-9+/=\\]+)")
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 

@@ -25,7 +25,7 @@ from tracer.storage.postgres.rows import KIND_WORDS
 from tracer.storage.postgres.run_tables import abandoned_at, shown_status
 from tracer.storage.postgres.tables import ALWAYS, METADATA, NOT_DELETED, RUN_NOT_DELETED, TABLES
 from tracer.store import RunChanges
-from tracer.text import PREVIEW_BYTES, preview
+from tracer.text import PREVIEW_BYTES, preview, without_data
 
 # --- Read the rows of a tree from Postgres: five queries, one more for a sub-plan, and two more for
 # the parts of a piece of work.
@@ -353,11 +353,17 @@ _LAST = 2**31
 
 
 def _cut(kind: Kind, rows: Sequence[Row]) -> None:
-    """Cut strings to the exact length. SQL returns them slightly longer."""
+    """Cut strings to the exact length, and leave out the data of pictures and other files.
+
+    SQL returns the strings slightly longer.
+    """
     for field in PAYLOAD_FIELDS[kind]:
         is_cut = attrgetter(f"{field}_truncated")
-        for row in filter(is_cut, rows):
-            setattr(row, field, preview(getattr(row, field)))
+        for row, text in zip(rows, map(attrgetter(field), rows), strict=True):
+            if text and (is_cut(row) or ";base64," in text):
+                shown = preview(without_data(text))
+                setattr(row, field, shown)
+                setattr(row, f"{field}_truncated", is_cut(row) or shown != text)
     for row in rows:
         if error := row.error:
             for name in ("message", "stack"):
