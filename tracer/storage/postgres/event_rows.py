@@ -20,7 +20,7 @@ from uuid import UUID
 from psycopg.errors import ForeignKeyViolation
 
 from tracer.records import Kind, Status
-from tracer.records.events import Event
+from tracer.records.events import Event, ThoughtRecorded
 from tracer.records.merge import (
     LINKS,
     RULES,
@@ -31,7 +31,7 @@ from tracer.records.merge import (
     merge_records,
     partial_records,
 )
-from tracer.records.prices import OwnPrices, TokenUsage
+from tracer.records.prices import OwnPrices, TokenUsage, cost_of
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS
 from tracer.storage.postgres.citus import is_spread, runs_per_transaction
 from tracer.storage.postgres.pool import PoolConnection, retry_on_conflict, store_errors
@@ -196,7 +196,22 @@ class EventPricing:
         return locked
 
 
-def _usage(fields: Fields) -> TokenUsage | None:
+def _priced(event: Event) -> Event:
+    """Return a model's answer with its cost by the price list, unless the event has a cost.
+
+    Only the fields of the event itself count, so that the cost does not depend on the order of
+    events.
+    """
+    if not isinstance(event, ThoughtRecorded) or event.cost_usd is not None:
+        return event
+    usage = _usage(vars(event))
+    if usage is None or event.model is None:
+        return event
+    cost = cost_of(usage, event.model, provider=event.provider, at=event.at)
+    return event if cost is None else event.model_copy(update={"cost_usd": cost})
+
+
+def _usage(fields: Mapping[str, Any]) -> TokenUsage | None:
     """Return the tokens of a think-act; None if they are not known."""
     used, answered = fields.get("input_tokens"), fields.get("output_tokens")
     if used is None or answered is None:
@@ -487,7 +502,7 @@ class EventRows:
             events: The events.
             now: The time at which new rows are recorded.
         """
-        records = merge_records(partial_records(events))
+        records = merge_records(partial_records(map(_priced, events)))
         await price_rounds(self._project, records[Kind.THINK_ACT], await self._prices())
         runs = {event.root_plan_id for event in events}
         for run_id in runs:
