@@ -71,19 +71,16 @@ def question_command(question: str) -> Callable[..., None]:
     kind = QUESTIONS[question]
 
     def command(*, as_json: bool, **asked: Any) -> None:
-        answers: list[str] = []
-
         async def run(settings: Settings) -> None:
             given = {kind.model_fields[name].alias or name: each for name, each in asked.items()}
-            answers.append(await ask(settings, question, given, as_json=as_json))
+            found = await ask(settings, question, given, as_json=as_json)
+            show(found)
+            if question == "diff" and (
+                orjson.loads(found)["differs"] if as_json else SAME not in found.splitlines()
+            ):
+                raise typer.Exit(NOTHING_FOUND)
 
         run_command(run)
-        [found] = answers
-        show(found)
-        if question == "diff" and (
-            orjson.loads(found)["differs"] if as_json else SAME not in found.splitlines()
-        ):
-            raise typer.Exit(NOTHING_FOUND)
 
     fields = sorted(kind.model_fields.items(), key=lambda each: each[0] == "budget")  # last
     parameters = [_parameter(kind, name, field) for name, field in fields]
