@@ -23,6 +23,7 @@ const MAY_IMPORT = {
   ],
   runs: SHARED,
   conversations: [...SHARED, 'run/forest'],
+  overview: SHARED,
   tools: SHARED,
   compare: SHARED,
   'sign-in': SHARED,

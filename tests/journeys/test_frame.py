@@ -20,7 +20,8 @@ NIGHT = "rgb(18, 20, 23)"
 
 PATHS = (
     "/",
-    "/?q=nothing-is-called-so",
+    "/runs",
+    "/runs?q=nothing-is-called-so",
     "/tools",
     "/tools?tool=measure",
     "/runs/{run}",
@@ -167,7 +168,7 @@ async def test_hostile_content_is_text_on_every_page(
 async def test_chosen_theme_is_kept_and_applied_before_the_first_paint(
     page: Page, site: Site
 ) -> None:
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/runs")
     background = "getComputedStyle(document.body).backgroundColor"
     day = await page.evaluate(background)
     await page.get_by_role("button", name="Appearance").click()

@@ -52,7 +52,7 @@ async def test_recorded_html_is_shown_as_text(page: Page, site: Site, records: R
         result=TRICKS,
     )
     await records.write(started, finished)
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/runs")
     await expect(page.get_by_role("link", name="<script>").first).to_be_visible()
     await open_run(page, site.address, run.root, select=call)
 

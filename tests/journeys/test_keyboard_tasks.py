@@ -172,7 +172,7 @@ async def test_difference_between_runs_is_found(page: Page, site: Site, records:
     await _search(page, f"session:{session} ", after.root)
     await expect(page.get_by_role("table").get_by_role("link")).to_have_count(2)
     await _press(page, "x", "j", "x")
-    await expect(page.get_by_role("region", name="Compare")).to_contain_text("2 runs picked")
+    await expect(page.get_by_role("region", name="Picked runs")).to_contain_text("2 runs picked")
     await page.keyboard.press("c")
     answer = page.locator(f'[role="row"][data-key="{before.answer}"]')
     await expect(answer).to_be_visible()

@@ -18,7 +18,7 @@ async def test_browser_that_prefers_chinese_gets_chinese(
     await records.record(sample_run())
     context = await browser.new_context(locale="zh-CN")
     page = await context.new_page()
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/runs")
 
     await expect(page.get_by_role("columnheader", name="智能体")).to_be_visible()
     assert await page.locator("html").get_attribute("lang") == "zh-CN"

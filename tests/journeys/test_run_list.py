@@ -28,7 +28,7 @@ async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
     page: Page, site: Site, demo_run: str
 ) -> None:
     run = await site.read(f"/api/runs/{demo_run}")
-    await page.goto(f"{site.address}/?agent={run['agentName']}")
+    await page.goto(f"{site.address}/runs?agent={run['agentName']}")
     link = page.locator(f'a[href="/runs/{demo_run}"]')
     row = page.get_by_role("row").filter(has=link)
 
@@ -41,7 +41,7 @@ async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
 
 @pytest.mark.usefixtures("demo_run")
 async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, records: Records) -> None:
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/runs")
     await expect(page.get_by_role("table")).to_be_visible()
     await records.record(sample_run(title="Just recorded", start=utc_now()))
 
@@ -53,7 +53,7 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
 async def test_list_keeps_its_rows_and_reports_an_unreachable_server(
     page: Page, site: Site
 ) -> None:
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/runs")
     await expect(page.get_by_role("table")).to_be_visible()
     await page.context.set_offline(True)
 

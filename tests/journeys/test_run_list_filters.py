@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -27,7 +28,7 @@ async def _height(page: Page, run: SampleRun) -> float:
 
 
 async def _open(page: Page, address: str, query: str = "") -> None:
-    await page.goto(f"{address}/{query}")
+    await page.goto(f"{address}/runs{query}")
     await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
 
 
@@ -263,15 +264,59 @@ async def test_comparison_of_two_picked_runs_has_the_older_one_left(
     ]
     await _open(page, site.address, "?q=Picked")
 
-    await page.get_by_role("checkbox", name="Compare Picked 1").focus()
+    await page.get_by_role("checkbox", name="Pick Picked 1").focus()
     await page.keyboard.press("Space")
     await expect(page.get_by_role("link", name="Choose another run")).to_be_visible()
-    await page.get_by_role("checkbox", name="Compare Picked 0").focus()
+    await page.get_by_role("checkbox", name="Pick Picked 0").focus()
     await page.keyboard.press("Space")
     await page.get_by_role("link", name="Compare them").focus()
     await page.keyboard.press("Enter")
     await page.wait_for_url(f"**/compare/{older.root}/{newer.root}")
     await expect(page.get_by_role("treegrid")).to_be_visible()
+
+
+async def test_picked_runs_are_exported_and_deleted_together(
+    page: Page, site: Site, records: Records
+) -> None:
+    runs = [await records.record(sample_run(title=f"Gathered {n}")) for n in range(3)]
+    await page.goto(f"{site.address}/runs?q=Gathered")
+    await _run(page, runs[2]).focus()
+    for key in "xjxjx":
+        await page.keyboard.press(key)
+    bar = page.get_by_role("region", name="Picked runs")
+    await expect(bar).to_contain_text("3 runs picked")
+    await expect(bar.get_by_role("link")).to_have_count(0)
+
+    names: set[str] = set()
+    page.on("download", lambda download: names.add(download.suggested_filename))
+    async with page.expect_event("download", lambda _: len(names) == 3):
+        await page.keyboard.press("e")
+    assert names == {f"{run.root}.jsonl" for run in runs}
+    await bar.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog", name="Delete")
+    await expect(dialog).to_contain_text("Delete these 3 runs")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(bar).to_have_count(0)
+    await expect(_run(page, runs[0])).to_have_count(0)
+
+
+async def test_text_of_a_row_can_be_selected_and_a_click_on_it_opens_the_run(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Selectable"))
+    await page.goto(f"{site.address}/runs?q=Selectable")
+    row = page.get_by_role("row").filter(has=_run(page, run))
+    box = await settled_box(row.locator(".agent"))
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + 4, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] - 4, middle, steps=4)
+    await page.mouse.up()
+
+    assert "nurse" in await page.evaluate("getSelection().toString()")
+    await expect(page).to_have_url(re.compile(r"/runs\?q=Selectable$"))
+    await page.mouse.click(box["x"] + box["width"] - 4, middle)
+    await page.wait_for_url(f"**/runs/{run.root}")
 
 
 @pytest.mark.thorough
@@ -319,15 +364,17 @@ async def test_list_shows_local_time_and_the_exact_time_on_hover(
 async def test_picked_runs_are_in_the_link_and_survive_filters(
     page: Page, site: Site, records: Records
 ) -> None:
-    older, newer = [await records.record(sample_run(title=f"Kept {n}")) for n in range(2)]
+    older, newer = [
+        await records.record(sample_run(title=f"Kept {name}")) for name in ("once", "twice")
+    ]
     await _open(page, site.address, "?q=Kept")
-    for number in (1, 0):
-        await page.get_by_role("checkbox", name=f"Compare Kept {number}").check()
+    for name in ("twice", "once"):
+        await page.get_by_role("checkbox", name=f"Pick Kept {name}").check()
     await expect_query(page, q="Kept", picked=f"{newer.root}.{older.root}")
 
     await page.reload()
-    await expect(page.get_by_role("checkbox", name="Compare Kept 0")).to_be_checked()
-    await page.get_by_role("searchbox", name="Search").fill("Kept 1")
+    await expect(page.get_by_role("checkbox", name="Pick Kept once")).to_be_checked()
+    await page.get_by_role("searchbox", name="Search").fill("Kept twice")
     await expect(_run(page, older)).to_have_count(0)
     await page.get_by_role("link", name="Compare them").click()
     await page.wait_for_url(f"**/compare/{older.root}/{newer.root}")

@@ -26,7 +26,7 @@ from tracer.storage.postgres.rollups import roll_up_runs
 
 IMAGES = ROOT / "docs" / "images"
 EVERY_PAGE = ROOT / "screenshots"
-WIDTHS = {1440: 900, 1024: 768, 390: 844}
+WIDTHS = {1920: 1080, 1440: 900, 1280: 800, 1024: 768, 390: 844}
 
 pytestmark = [
     pytest.mark.thorough,
@@ -83,6 +83,8 @@ async def test_screenshots_of_every_page_are_taken(
     week = f"/compare/{weeks[1].root}/{weeks[0].root}"
     run = f"/runs/{failed.root}"
     pages = {
+        "overview": "/",
+        "overview-filtered": "/?last=30d&agent=nurse",
         "list": "/runs",
         "list-filtered": "/runs?status=failed&agent=billing",
         "list-nothing-matches": "/runs?q=nothing-is-called-so",

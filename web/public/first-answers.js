@@ -12,7 +12,7 @@
   window.firstAnswers = answers
 
   // The build writes the names of these scripts into this element (`vite.config.ts`).
-  const page = run ? 'run' : /^\/(runs)?$/.test(location.pathname) ? 'runs' : 'other'
+  const page = run ? 'run' : location.pathname === '/runs' ? 'runs' : 'other'
   for (const href of document.currentScript?.dataset[page]?.split(' ') ?? []) {
     const link = document.createElement('link')
     document.head.append(Object.assign(link, { rel: 'modulepreload', crossOrigin: '', href }))

@@ -29,6 +29,7 @@ export function useAppCommands() {
     // A page without a search field of its own.
     search: palette.open,
     copyLink: async () => (isCopied.value = await copyLink()),
+    openOverview: () => void router.push({ name: 'overview' }),
     openRuns: () => void router.push({ name: 'runs' }),
     openConversations: () => void router.push({ name: 'conversations' }),
     openTools: () => void router.push({ name: 'tools' }),

@@ -1,11 +1,22 @@
-import { createRouter, createWebHistory } from 'vue-router'
+import { createRouter, createWebHistory, type LocationQuery } from 'vue-router'
 import NotFoundView from './page/not-found-view.vue'
+
+/** The parameters of the overview. */
+const OF_OVERVIEW = new Set(['last', 'from', 'to', 'service', 'environment', 'agent', 'model'])
+
+const isOfList = (query: LocationQuery) => Object.keys(query).some((name) => !OF_OVERVIEW.has(name))
 
 // A page's code is loaded when it is opened.
 export const router = createRouter({
   history: createWebHistory(),
   routes: [
-    { path: '/', redirect: (to) => ({ name: 'runs', query: to.query }) },
+    {
+      path: '/',
+      name: 'overview',
+      component: () => import('./overview/overview-view.vue'),
+      // The list was here: its links still lead to it.
+      beforeEnter: ({ query }) => (isOfList(query) ? { name: 'runs', query } : true),
+    },
     { path: '/runs', name: 'runs', component: () => import('./runs/run-list-view.vue') },
     {
       path: '/runs/:rootPlanId',
@@ -26,6 +37,7 @@ export const router = createRouter({
       // An id may contain slashes.
       props: ({ params }) => ({ sessionId: [params.sessionId].flat().join('/') }),
     },
+    { path: '/go/:id', component: () => import('./run/go-view.vue'), props: true },
     { path: '/tools', name: 'tools', component: () => import('./tools/tools-view.vue') },
     { path: '/keys', name: 'keys', component: () => import('./keys/keys-view.vue') },
     {

@@ -10,14 +10,18 @@ import type {
   Key,
   Lease,
   NewKey,
+  Overview,
   PlanNode,
+  RecordMatch,
   RunDiff,
+  RunFacets,
   RunHistogram,
   RunPage,
   RunSearch,
   Scope,
   SingleRun,
   SpanPage,
+  SpendOf,
   StepNode,
   ToolHistory,
   ToolStatsList,
@@ -85,6 +89,32 @@ type HistogramQuery = NonNullable<paths['/api/runs/histogram']['get']['parameter
 /** Counts the runs that match, in total and over time. */
 export function readRunHistogram(query: HistogramQuery): Promise<Outcome<RunHistogram>> {
   return outcomeOf(client.GET('/api/runs/histogram', { params: { query } }))
+}
+
+type FacetQuery = NonNullable<paths['/api/runs/facets']['get']['parameters']['query']>
+
+/** Counts the values that matching runs have. */
+export function readRunFacets(query: FacetQuery): Promise<Outcome<RunFacets>> {
+  return outcomeOf(client.GET('/api/runs/facets', { params: { query } }))
+}
+
+type OverviewQuery = NonNullable<paths['/api/overview']['get']['parameters']['query']>
+
+/** Reads how the runs of a period went. */
+export function readOverview(query: OverviewQuery): Promise<Outcome<Overview>> {
+  return outcomeOf(client.GET('/api/overview', { params: { query } }))
+}
+
+type SpendQuery = NonNullable<paths['/api/spend']['get']['parameters']['query']>
+
+/** Reads what model calls used and cost. */
+export function readSpend(query: SpendQuery): Promise<Outcome<{ items: SpendOf[] }>> {
+  return outcomeOf(client.GET('/api/spend', { params: { query } }))
+}
+
+/** Finds the records that an id may mean. */
+export function findRecords(id: string): Promise<Outcome<{ items: RecordMatch[] }>> {
+  return outcomeOf(client.GET('/api/find', { params: { query: { id } } }))
 }
 
 /** Compares two runs. */

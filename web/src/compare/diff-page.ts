@@ -45,6 +45,12 @@ export function useDiffPage(diff: Ref<RunDiff | null>) {
     chosen.value = row.key
   }
 
+  /** Looks at the row of a record of the left run, or of the right one if it is only there. */
+  function goToRecord(id: string) {
+    const row = rows.value?.byKey.get(id)
+    if (row) goTo(row)
+  }
+
   /** To the next row that differs, or the one before; from the last to the first. */
   function goToDifference(direction: 1 | -1): DiffRow | null {
     if (differing.value.length === 0 || rows.value === null) return null
@@ -61,6 +67,7 @@ export function useDiffPage(diff: Ref<RunDiff | null>) {
     differing,
     active,
     goTo,
+    goToRecord,
     goToDifference,
   }
 }

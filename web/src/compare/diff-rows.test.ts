@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import type { ComparedRecord, RecordPair } from '../api/shapes'
 import {
+  agentOf,
   buildDiffRows,
   closedAbove,
   differingRows,
@@ -169,4 +170,38 @@ test('the round before is the one of the same side', () => {
 
   expect([before('three', 'left'), before('three', 'right')]).toEqual(['one', "two'"])
   expect(before('one', 'left')).toBeNull()
+})
+
+function differing(id: string, differs: RecordPair['differs'], children: RecordPair[] = []) {
+  return { ...pair(id, 'changed', children), differs }
+}
+
+test('a call carries its only sub-agent and its only step, with their differences', () => {
+  const call = pair('call', 'changed')
+  const step = { ...pair('step', 'changed', [call], 'step'), differs: ['result' as const] }
+  const plan = { ...pair('agent', 'same', [step], 'plan') }
+  const { top, byKey } = buildDiffRows({ ...pair('ask', 'same', [plan]), changedBelow: 2 })
+
+  expect(visibleDiffRows(top, NONE, false).map((row) => row.key)).toEqual(['ask', 'call'])
+  expect([top.change, ...top.differs]).toEqual(['changed', 'result'])
+  expect(agentOf(top)).toBe('step')
+  expect(byKey.get('step')).toBe(top)
+  expect(planIdOf(byKey.get('call')!, 'right')).toBe("agent'")
+})
+
+test('a row inherits what is explained below it, but not another model', () => {
+  const call = pair('call', 'changed')
+  const { byKey } = buildDiffRows(
+    differing(
+      'root',
+      ['outcome'],
+      [
+        differing('told', ['model'], [call]),
+        differing('asked', ['result', 'cost'], [pair('inner', 'changed'), pair('other')]),
+      ],
+    ),
+  )
+  const inherits = (key: string) => byKey.get(key)!.isInherited
+
+  expect(['root', 'told', 'asked', 'call'].map(inherits)).toEqual([true, false, true, false])
 })

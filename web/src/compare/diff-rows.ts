@@ -1,12 +1,21 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
-import type { ComparedRecord, RecordPair } from '../api/shapes'
+import type { Change, ComparedRecord, Difference, RecordPair } from '../api/shapes'
 import { completeCost } from '../lib/formatting'
-import { excerpt } from '../lib/payload-text'
+import { excerpt, withoutMarkdown } from '../lib/payload-text'
 
 export interface DiffRow {
   /** The left record's id, else the right one's; `kind:id` where another kind has the same one. */
   key: string
   pair: RecordPair
+  /** The pairs below it that repeat it and have no row of their own, as in a run's tree. */
+  carried: readonly RecordPair[]
+  /** How the row differs, with its carried pairs. */
+  change: Change
+  differs: ReadonlySet<Difference>
+  /** How many pairs below the row differ. */
+  changedBelow: number
+  /** Whether the row differs only because something below it does. */
+  isInherited: boolean
   parent: DiffRow | null
   children: DiffRow[]
   level: number
@@ -24,8 +33,21 @@ export function buildDiffRows(root: RecordPair): DiffRows {
   function add(pair: RecordPair, parent: DiffRow | null): DiffRow {
     const id = (pair.left ?? pair.right)!.id
     const key = byKey.has(id) ? `${pair.kind}:${id}` : id
-    const row: DiffRow = { key, pair, parent, children: [], level: (parent?.level ?? 0) + 1 }
+    const carried = repetitionsOf(pair)
+    const row: DiffRow = {
+      key,
+      pair,
+      carried,
+      ...differenceOf(pair, carried),
+      parent,
+      children: [],
+      level: (parent?.level ?? 0) + 1,
+    }
     byKey.set(key, row)
+    for (const each of carried) {
+      const id = (each.left ?? each.right)!.id
+      if (!byKey.has(id)) byKey.set(id, row)
+    }
     return row
   }
 
@@ -33,22 +55,66 @@ export function buildDiffRows(root: RecordPair): DiffRows {
   const waiting = [top]
   for (let row = waiting.pop(); row; row = waiting.pop()) {
     const parent = row
-    row.children = row.pair.children.map((pair) => add(pair, parent))
+    row.children = lastOf(row).children.map((pair) => add(pair, parent))
     waiting.push(...row.children)
   }
   return { top, byKey }
 }
 
-/** Whether a pair differs, or anything below it does. */
-export function isAffected({ pair }: DiffRow): boolean {
-  return pair.change !== 'same' || pair.changedBelow > 0
+const lastOf = ({ pair, carried }: DiffRow) => carried.at(-1) ?? pair
+
+/** The pairs that a pair's row carries: the only sub-agent of a call, the only step of an agent. */
+function repetitionsOf(pair: RecordPair): RecordPair[] {
+  const carried: RecordPair[] = []
+  let last = pair
+  for (let next = repetitionOf(last); next; next = repetitionOf(last)) {
+    carried.push(next)
+    last = next
+  }
+  return carried
+}
+
+function repetitionOf(pair: RecordPair): RecordPair | null {
+  const [child, other] = pair.children
+  if (!child || other) return null
+  const repeats =
+    (pair.kind === 'toolCall' && child.kind === 'plan') ||
+    (pair.kind === 'plan' && child.kind === 'step')
+  const hasSameSides =
+    (pair.left === null) === (child.left === null) &&
+    (pair.right === null) === (child.right === null)
+  return repeats && hasSameSides ? child : null
+}
+
+/** What a record has from the records below it. */
+const INHERITED: ReadonlySet<Difference> = new Set([
+  'outcome',
+  'result',
+  'duration',
+  'tokens',
+  'cost',
+])
+
+function differenceOf(pair: RecordPair, carried: readonly RecordPair[]) {
+  const all = [pair, ...carried]
+  const differs = new Set(all.flatMap((each) => each.differs))
+  const change = all.find((each) => each.change !== 'same')?.change ?? 'same'
+  const { changedBelow } = all.at(-1)!
+  const isInherited =
+    change === 'changed' && changedBelow > 0 && [...differs].every((each) => INHERITED.has(each))
+  return { change, differs, changedBelow, isInherited }
+}
+
+/** Whether a row differs, or anything below it does. */
+export function isAffected({ change, changedBelow }: DiffRow): boolean {
+  return change !== 'same' || changedBelow > 0
 }
 
 /** Whether a row is open: by itself where something below it differs, unless it was turned over. */
 export function isOpen(row: DiffRow, turned: ReadonlySet<string>): boolean {
-  const { left, right, changedBelow } = row.pair
+  const { left, right } = row.pair
   // A record that only one run has differs with all records below it: its top row counts.
-  const byItself = row.parent === null || (changedBelow > 0 && left !== null && right !== null)
+  const byItself = row.parent === null || (row.changedBelow > 0 && left !== null && right !== null)
   return byItself !== turned.has(row.key)
 }
 
@@ -77,7 +143,7 @@ export function differingRows(top: DiffRow): DiffRow[] {
   const found: DiffRow[] = []
   const waiting = [top]
   for (let row = waiting.pop(); row; row = waiting.pop()) {
-    const { change } = row.pair
+    const { change } = row
     if (change !== 'same') found.push(row)
     if (change === 'added' || change === 'removed') continue
     waiting.push(...[...row.children].reverse())
@@ -122,8 +188,15 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
 export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
   const record = pair[side]
   if (record === null) return ''
-  if (record.name || record.calls.length === 0) return excerpt(record.name, 200)
+  if (record.name || record.calls.length === 0)
+    return excerpt(withoutMarkdown(record.name ?? ''), 200)
   return excerpt(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
+}
+
+/** The sub-agent that a tool call's row carries; empty for none. */
+export function agentOf({ pair, carried }: DiffRow): string {
+  const step = carried.find(({ kind }) => kind === 'step')
+  return pair.kind === 'toolCall' && step ? excerpt(step.name, 60) : ''
 }
 
 export type Measure = 'duration' | 'tokens' | 'cost'
@@ -154,7 +227,8 @@ export function roundBefore(row: DiffRow, side: 'left' | 'right'): string | null
 /** The plan that a step's row hangs under, on one of the sides. */
 export function planIdOf(row: DiffRow, side: 'left' | 'right'): string | null {
   for (let each = row.parent; each; each = each.parent) {
-    if (each.pair.kind === 'plan') return each.pair[side]?.id ?? null
+    const plan = [each.pair, ...each.carried].find(({ kind }) => kind === 'plan')
+    if (plan) return plan[side]?.id ?? null
   }
   return null
 }

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import {
   elapsed,
+  formatChange,
   formatBytes,
   formatColumnCost,
   formatCost,
@@ -34,6 +35,7 @@ test.each([
 
 test('durations speak Chinese', () => {
   expect(formatDuration(1234, 'zh-CN')).toBe('1.2秒')
+  expect(formatDuration(614, 'zh-CN')).toBe('614毫秒')
 })
 
 test('an open record has a duration from its start, never negative', () => {
@@ -110,6 +112,18 @@ test.each([
   [1234.5, '×1,235'],
 ])('%d times as long is %s', (factor, text) => {
   expect(formatFactor(factor, 'en')).toBe(text)
+})
+
+test.each([
+  [1, 2.5, '×2.5'],
+  [100, 42, '−58%'],
+  [100, 104, '+4%'],
+  [100, 100.1, '↑'],
+  [0, 3, '↑'],
+  [3, 3, '='],
+  [null, 3, '–'],
+])('from %d to %d is a change of %s', (before, after, text) => {
+  expect(formatChange(before, after, 'en')).toBe(text)
 })
 
 test('an exact moment ends with its zone', () => {

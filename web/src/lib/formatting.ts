@@ -46,12 +46,14 @@ function pair(big: number, bigUnit: string, small: number, smallUnit: string, lo
 /** A value with its unit, in the narrow form: `1.2s`. */
 export function formatUnit(value: number, name: string, locale: string, digits = 0): string {
   const key = `${locale} ${name} ${digits}`
+  // The narrow form of milliseconds is "ms" in Chinese too, unlike those of seconds and minutes.
+  const isWord = name === 'millisecond' && locale.startsWith('zh')
   const format =
     units.get(key) ??
     new Intl.NumberFormat(locale, {
       style: 'unit',
       unit: name,
-      unitDisplay: name === 'byte' ? 'long' : 'narrow',
+      unitDisplay: name === 'byte' || isWord ? 'long' : 'narrow',
       maximumFractionDigits: digits,
     })
   units.set(key, format)
@@ -85,6 +87,18 @@ export function formatShare(share: number, locale: string): string {
 export function formatFactor(factor: number, locale: string): string {
   const maximumFractionDigits = factor < 9.95 ? 1 : 0
   return `×${numbers(locale, { maximumFractionDigits }).format(factor)}`
+}
+
+/** How much more or less a second value is: `×2.5`, `−58%`, `=`, `↑` from none; a dash if one is unknown. */
+export function formatChange(before: number | null, after: number | null, locale: string): string {
+  if (before === null || after === null) return '–'
+  if (before === after) return '='
+  if (before > 0 && after / before >= 1.05) return formatFactor(after / before, locale)
+  if (before > 0) {
+    const share = Math.round((after / before - 1) * 100)
+    if (share !== 0) return `${share > 0 ? '+' : '−'}${Math.abs(share)}%`
+  }
+  return after > before ? '↑' : '↓'
 }
 
 interface Costs {

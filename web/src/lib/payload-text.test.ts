@@ -20,7 +20,12 @@ test('marks of Markdown are left out of a short form', () => {
   expect(excerpt(withoutMarkdown('See [the ledger](https://ledger.example/open).'))).toBe(
     'See the ledger.',
   )
-  expect(excerpt(withoutMarkdown('| a | b |\n|---|---|\n| 1 | 2 |'))).toBe('a b 1 2')
+  expect(
+    excerpt(withoutMarkdown('It is:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\nDone')),
+  ).toBe('It is: a · b; 1 · 2; 3 · 4 Done')
+  expect(withoutMarkdown('**129.00 EUR**; it')).toBe('129.00 EUR; it')
+  // A shell's pipe is no table.
+  expect(withoutMarkdown('ls | wc')).toBe('ls | wc')
 })
 
 test('a excerpt is one short line', () => {

@@ -20,11 +20,19 @@ export function errorText(type: string | null, message: string | null): string {
   return [type, message].filter(Boolean).join(': ')
 }
 
-/** Removes the marks of Markdown's headings, tables, bold text, code and links, for a short form. */
+/**
+ * Removes the marks of Markdown's headings, bold text, code and links, for a short form. The cells of
+ * a table are separated by middle dots, its rows by semicolons.
+ */
 export function withoutMarkdown(text: string): string {
   return text
     .replace(/\[([^\]\n]+)\]\([^()\s]*\)/g, '$1')
-    .replace(/^#+ |\*\*|`|^[|:\s-]+$|\|/gm, ' ')
+    .replace(/^[|:\s-]*\|[|:\s-]*$\n?/gm, '')
+    .replace(/^ *\|(.*)\| *$(\n *(?=\|))?/gm, (_, cells: string, next?: string) => {
+      const row = cells.split('|').map((cell) => cell.trim())
+      return row.join(' · ') + (next === undefined ? '' : '; ')
+    })
+    .replace(/^#+ |\*\*|`/gm, '')
 }
 
 /** The start of a text on one line, for a row of the tree. */

@@ -52,6 +52,17 @@ test('the last hours are counted from now, and stay open to what comes', () => {
   expect(boundsOf(ALL_TIME, NOW)).toEqual({ from: null, to: null })
 })
 
+test('days and weeks begin at midnight of the reader', () => {
+  const sunday = new Date(2026, 10, 29, 9, 5).getTime()
+  const fromOf = (last: 'today' | 'monday', now: number) =>
+    boundsOf({ ...ALL_TIME, last }, now).from
+
+  expect(fromOf('today', sunday)).toBe(new Date(2026, 10, 29).toISOString())
+  expect(fromOf('monday', sunday)).toBe(new Date(2026, 10, 23).toISOString())
+  const monday = new Date(2026, 10, 23, 0, 0, 1).getTime()
+  expect(fromOf('monday', monday)).toBe(new Date(2026, 10, 23).toISOString())
+})
+
 test('a reversed time range makes no invalid request', () => {
   const [early, late] = ['2026-11-01T08:30:00.000Z', '2026-11-02T00:00:00.000Z']
 

@@ -1,18 +1,30 @@
 /** A span of time that a page is about: up to now, or between two moments; in the address. */
 import type { Query } from './url-query'
 
-export const LENGTHS = {
-  '1h': 3_600_000,
-  '24h': 86_400_000,
-  '7d': 604_800_000,
-  '30d': 2_592_000_000,
+/** The start of each range that ends now, in milliseconds; days and weeks begin in the reader's zone. */
+const STARTS = {
+  '1h': (now: number) => now - 3_600_000,
+  today: (now: number) => dayStart(now, 0),
+  '24h': (now: number) => now - 86_400_000,
+  // Sunday is the last day of its week.
+  monday: (now: number) => dayStart(now, (new Date(now).getDay() + 6) % 7),
+  '7d': (now: number) => now - 604_800_000,
+  '30d': (now: number) => now - 2_592_000_000,
 }
 
-export type Length = keyof typeof LENGTHS
+export type Last = keyof typeof STARTS
+
+export const LASTS = Object.keys(STARTS) as Last[]
+
+/** The start of the day that is some days before now. By the calendar: not all days have 24 hours. */
+function dayStart(now: number, daysBefore: number): number {
+  const at = new Date(now)
+  return new Date(at.getFullYear(), at.getMonth(), at.getDate() - daysBefore).getTime()
+}
 
 export interface TimeRange {
-  /** The length of a range that ends now; null if `from` and `to` state the range. */
-  last: Length | null
+  /** A range that ends now; null if `from` and `to` state the range. */
+  last: Last | null
   /** Moments as RFC 3339; null is without bound. */
   from: string | null
   to: string | null
@@ -35,8 +47,8 @@ export function readRange(
 ): TimeRange {
   const last = read('last')
   if (last === ALL) return ALL_TIME
-  if (last !== null && Object.hasOwn(LENGTHS, last)) {
-    return { ...ALL_TIME, last: last as Length }
+  if (last !== null && Object.hasOwn(STARTS, last)) {
+    return { ...ALL_TIME, last: last as Last }
   }
   const range = { last: null, from: moment(read('from')), to: moment(read('to')) }
   return isAllTime(range) ? standard : range
@@ -64,7 +76,7 @@ export function boundsOf(
 ): { from: string | null; to: string | null } {
   if (isBackwards(range)) return { from: range.from, to: range.from }
   if (range.last === null) return { from: range.from, to: range.to }
-  return { from: new Date(now - LENGTHS[range.last]).toISOString(), to: null }
+  return { from: new Date(STARTS[range.last](now)).toISOString(), to: null }
 }
 
 /** A moment as a field for day and time takes it, in the reader's zone; empty for none. */

@@ -5,7 +5,7 @@ import { defineAsyncComponent, shallowRef, watch, type Component } from 'vue'
 export function useLazyDialog<Dialog extends Component>(load: () => Promise<{ default: Dialog }>) {
   const isOpen = shallowRef(false)
   const wasOpen = shallowRef(false)
-  /** What was typed before the dialog had the keyboard. */
+  /** What was typed before the dialog's field had the keyboard. */
   const typed = shallowRef('')
 
   watch(
@@ -27,9 +27,11 @@ export function useLazyDialog<Dialog extends Component>(load: () => Promise<{ de
     }
   }
 
-  /** Until the dialog has the keyboard, Escape closes it and letters are not commands. */
+  /** Until a control of the dialog has the keyboard, Escape closes it and letters are not commands. */
   function onKeydown(event: KeyboardEvent) {
-    if (!isOpen.value || document.activeElement?.closest('[role="dialog"]')) return
+    const dialog = document.activeElement?.closest('[role="dialog"]')
+    // The dialog itself has the keyboard before its field has it.
+    if (!isOpen.value || (dialog && document.activeElement !== dialog)) return
     if (event.ctrlKey || event.metaKey || event.altKey) return
     if (event.key === 'Escape') isOpen.value = false
     else if (event.key.length === 1) typed.value += event.key

@@ -22,8 +22,12 @@ test('an empty query matches everything in its order', () => {
   expect(matching(['b', 'a'], same, '  ')).toEqual(['b', 'a'])
 })
 
-test('ids are recognised with and without hyphens', () => {
+test('ids of records, traces, spans, handles and providers are recognised', () => {
   expect(isId(' 0190a6c0-3f2e-7a10-8c3d-0123456789ab ')).toBe(true)
   expect(isId('0190a6c03f2e7a108c3d0123456789ab')).toBe(true)
+  expect(isId('0190a6c03f2e7a108c3d0123456789ab:0123456789abcdef')).toBe(true)
+  expect(isId('r0123456789')).toBe(true)
+  expect(isId('call_Abc123')).toBe(true)
   expect(isId('invoice 42')).toBe(false)
+  expect(isId('invoices')).toBe(false)
 })

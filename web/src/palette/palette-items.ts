@@ -5,10 +5,12 @@ import { folded, foldedQuery } from '../lib/text-search'
 /** How many of a group are shown. */
 export const SHOWN_OF_GROUP = 7
 
-const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i
+/** Ids of records, traces, spans, handles and providers have a digit and no spaces. */
+const ID = /^(?=.*\d)[\w:.-]{8,}$/
 
+/** Whether a query may be an id. */
 export function isId(query: string): boolean {
-  return UUID.test(query.trim())
+  return ID.test(query.trim())
 }
 
 /** Returns the items whose text has each word of the query; those that begin with it come first. */

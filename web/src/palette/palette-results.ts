@@ -2,9 +2,8 @@
 import { refDebounced } from '@vueuse/core'
 import { computed, type Ref } from 'vue'
 import { useI18n } from 'vue-i18n'
-import { listRuns, readRun, readToolCall, readToolStats } from '../api/client'
+import { findRecords, listRuns, readToolStats } from '../api/client'
 import { useServerState } from '../api/server-state'
-import type { Run } from '../api/shapes'
 import { COMMAND_NAMES, type CommandName } from '../lib/commands'
 import { performable } from '../page/commands'
 import { agentsOf, isId, matching, SHOWN_OF_GROUP } from './palette-items'
@@ -33,12 +32,11 @@ export function useResults(typed: Readonly<Ref<string>>) {
     key: () => ['palette', 'runs', query.value.trim()],
     ask: () => runsFor(query.value.trim()),
   })
-  const foundCall = useServerState({
-    key: () => ['palette', 'call', query.value.trim()],
+  const foundRecords = useServerState({
+    key: () => ['palette', 'id', query.value.trim()],
     ask: async () => {
       const id = query.value.trim()
-      const answer = isId(id) ? await readToolCall(id) : null
-      return { ok: true, value: answer?.ok ? answer.value : null }
+      return isId(id) ? findRecords(id) : { ok: true, value: { items: [] } }
     },
   })
 
@@ -48,8 +46,12 @@ export function useResults(typed: Readonly<Ref<string>>) {
     )
     return matching(names, (name) => t(`keys.${name}`), typed.value)
   })
-  const call = computed(() => foundCall.answer.value)
-  const isSettled = computed(() => typed.value === query.value && !found.isStale.value)
+  const records = computed(() =>
+    foundRecords.isStale.value ? [] : (foundRecords.answer.value?.items ?? []),
+  )
+  const isSettled = computed(
+    () => typed.value === query.value && !found.isStale.value && !foundRecords.isStale.value,
+  )
   const runs = computed(() => {
     const items = found.answer.value?.items ?? []
     // Enter must not open a run that only an earlier query found.
@@ -79,10 +81,10 @@ export function useResults(typed: Readonly<Ref<string>>) {
       runs.value.length +
       agents.value.length +
       toolNames.value.length +
-      (call.value ? 1 : 0),
+      records.value.length,
   )
   return {
-    call,
+    records,
     commands,
     runs,
     agents,
@@ -93,11 +95,6 @@ export function useResults(typed: Readonly<Ref<string>>) {
   }
 }
 
-async function runsFor(text: string) {
-  if (!isId(text))
-    return listRuns(hasWord(text) ? { q: text, limit: SHOWN_OF_GROUP } : { limit: 5 })
-  const run = await readRun(text)
-  const items = run.ok ? [run.value as Run] : []
-  const page = { nextCursor: null, searchedBackTo: null, indexedUpTo: null }
-  return { ok: true as const, value: { items, ...page } }
+function runsFor(text: string) {
+  return listRuns(hasWord(text) ? { q: text, limit: SHOWN_OF_GROUP } : { limit: 5 })
 }

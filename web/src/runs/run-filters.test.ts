@@ -21,6 +21,9 @@ const FULL: RunFilters = {
   service: 'ward',
   serviceVersion: '1.4',
   environment: 'production',
+  model: 'gpt-5',
+  origin: 'http_get',
+  errorType: 'TimeoutError',
   range: { ...ALL_TIME, last: '24h' },
   otherTraces: true,
 }
@@ -52,6 +55,9 @@ test('the API is asked for what the filters say, without the space around names'
     service: 'ward',
     serviceVersion: '1.4',
     environment: 'production',
+    model: 'gpt-5',
+    origin: 'http_get',
+    errorType: 'TimeoutError',
     from: '2026-01-01T00:00:00.000Z',
     to: null,
     otherTraces: true,
@@ -59,7 +65,7 @@ test('the API is asked for what the filters say, without the space around names'
 })
 
 test('what lists more than usual is not counted among what lists less', () => {
-  expect(narrowing(FULL)).toBe(11)
+  expect(narrowing(FULL)).toBe(14)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
 })
 

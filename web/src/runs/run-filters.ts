@@ -21,6 +21,9 @@ export const NAMED_FILTERS = {
   service: 'runs.service',
   serviceVersion: 'runs.serviceVersion',
   environment: 'runs.environment',
+  model: 'filters.model',
+  origin: 'filters.origin',
+  errorType: 'filters.errorType',
 } as const
 
 type NamedFilter = keyof typeof NAMED_FILTERS

@@ -1,17 +1,20 @@
-/** The runs that are picked to be compared, kept in the address of the list. */
+/** The runs that are picked to be compared, exported or deleted; in the address of the list. */
 import { useAddress } from '../page/address'
 
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-/** Two runs are compared: a third pick replaces the second. */
+/** An address must not become longer than servers and chats accept. */
+export const MOST_PICKS = 50
+
+/** The picked runs with one more; beyond the most, it replaces the last one. */
 export function picksWith(picked: readonly string[], id: string): readonly string[] {
-  return [...picked.slice(0, 1), id]
+  return [...picked.slice(0, MOST_PICKS - 1), id]
 }
 
 /** The runs that an address names as picked, each once. */
 export function readPicks(text: string | null): readonly string[] {
   const named = (text ?? '').split('.').filter((id) => RUN_ID.test(id))
-  return [...new Set(named)].slice(0, 2)
+  return [...new Set(named)].slice(0, MOST_PICKS)
 }
 
 export function writePicks(picked: readonly string[]): string | null {

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest'
+import { binsOf, ticksOf } from './run-chart'
+
+const counted = {
+  count: 4,
+  intervalSeconds: 60,
+  bins: [
+    { start: '2026-01-01T00:01:00Z', runs: 3, failed: 1 },
+    { start: '2026-01-01T00:04:00Z', runs: 1, failed: 0 },
+  ],
+  countedBackTo: null,
+}
+
+test('the chart has a bar for every interval from the first run to the last', () => {
+  const bins = binsOf(counted, null, null)
+
+  expect(bins.map((bin) => [bin.runs, bin.failed])).toEqual([
+    [3, 1],
+    [0, 0],
+    [0, 0],
+    [1, 0],
+  ])
+  expect(bins[0]!.from).toBe(Date.parse('2026-01-01T00:01:00Z'))
+})
+
+test('a chosen range is shown whole', () => {
+  const from = Date.parse('2026-01-01T00:00:30Z')
+  const bins = binsOf(counted, from, Date.parse('2026-01-01T00:06:00Z'))
+
+  expect(bins.map((bin) => bin.runs)).toEqual([0, 3, 0, 0, 1, 0])
+  expect(binsOf({ ...counted, bins: [] }, from, null)).toEqual([])
+})
+
+test('the axis names round times of the day, and not more than there is room for', () => {
+  const hour = 3_600_000
+  const from = new Date(2026, 10, 29, 9, 10).getTime()
+  const bins = (hours: number) => [{ from, to: from + hours * hour, runs: 1, failed: 0 }]
+  const shown = (hours: number, most: number) =>
+    ticksOf(bins(hours), most).map(({ at }) => {
+      const date = new Date(at)
+      return `${date.getDate()} ${date.getHours()}:${date.getMinutes()}`
+    })
+
+  expect(shown(4, 6)).toEqual(['29 10:0', '29 11:0', '29 12:0', '29 13:0'])
+  expect(ticksOf(bins(24), 4).filter(({ isDay }) => isDay)).toHaveLength(1)
+  for (const hours of [1, 24, 24 * 30, 24 * 900]) {
+    const ticks = ticksOf(bins(hours), 8)
+    expect(ticks.length).toBeGreaterThan(0)
+    expect(ticks.length).toBeLessThanOrEqual(8)
+    expect(ticks.every(({ share }) => share >= 0 && share < 1)).toBe(true)
+  }
+  expect(ticksOf([], 5)).toEqual([])
+})
