@@ -5,11 +5,13 @@ Schemas of records derive from the record classes. The nodes of a tree are in `a
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
+import orjson
 from pydantic import (
     AliasGenerator,
     BaseModel,
@@ -17,11 +19,13 @@ from pydantic import (
     Field,
     SecretStr,
     computed_field,
+    field_serializer,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
 from tracer.records import Kind, Run
+from tracer.records.arguments import offered_tools_text
 from tracer.records.conversation import ConversationMessage, conversation
 from tracer.records.pages import (
     FoundPlace,
@@ -278,6 +282,7 @@ class RunPreviewSchema(RunSchema, RunPreview):
         **_RUN_EXAMPLE,
         request="Review the week of p-1.",
         answer="All is well.",
+        label="Weekly health review",
         subAgents=3,
         failures=1,
         handledFailures=1,
@@ -392,6 +397,13 @@ class ThinkActSchema(ShownOutcome, ThinkActRecord):
     """The cost in US dollars: by the project's price, else as reported, else by the price list."""
     messages: str | None = None
     """The messages that the model received, as the text of a JSON array."""
+
+    @field_serializer("offered_tools")
+    def _in_one_form(self, tools: str | None) -> str | None:
+        """Return the tools with their names. Clients may record them in the form of any API."""
+        with suppress(orjson.JSONDecodeError):
+            return offered_tools_text(orjson.loads(tools or "[]")) or tools
+        return tools
 
     @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorated properties
     @property

@@ -255,6 +255,9 @@ def _endpoints(url: str, run_id: UUID) -> list[Endpoint]:
             {"from": month, "name": "look_up_3"},
             {"from": day},
         ],
+        ("the overview", "/api/overview"): [{"from": month}],
+        ("spend", "/api/spend"): [{"from": month, "by": by} for by in ("model", "user")],
+        ("facets", "/api/runs/facets"): [{}],
         ("a tool's history", "/api/stats/tools/look_up_3"): [{"from": month}, {"from": day}],
         ("a rare tool's history", f"/api/stats/tools/{RARE_TOOL}"): [{"from": ever}],
     }

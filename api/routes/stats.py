@@ -27,8 +27,11 @@ from tracer.records.pages import (
 
 _FIGURES = {
     "calls": 14,
-    "succeeded": 11,
-    "failed": 1,
+    "succeeded": 10,
+    "failed": 2,
+    "failedBelow": 1,
+    "failedHere": 1,
+    "ended": 12,
     "cancelled": 0,
     "abandoned": 1,
     "running": 1,
@@ -70,13 +73,19 @@ class CallFiguresSchema(BaseModel):
     calls: int
     succeeded: int
     failed: int
+    failed_below: int
+    """How many of the failed calls opened an agent that failed."""
+    failed_here: int
+    """How many calls failed themselves: `failed` without `failedBelow`."""
+    ended: int
+    """The number of failed and succeeded calls, the denominator of `failureRate`."""
     cancelled: int
     abandoned: int
     """The number of open calls whose recorder's lease expired."""
     running: int
     """The number of all other open calls."""
     failure_rate: float | None
-    """Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls."""
+    """`failedHere` divided by `ended`, 0 to 1; null if no call has ended."""
     p50_ms: float | None
     """The median duration of ended calls in milliseconds, accurate to 1 %. Null without ended
     calls."""
@@ -126,8 +135,8 @@ class ListedToolStatsSchema(ToolStatsSchema):
     @classmethod
     def of(cls, stats: ToolStats, counts: list[CallCounts]) -> ListedToolStatsSchema:
         """Return the schema of a tool's statistics."""
-        values = {**vars(stats), "failure_rate": stats.failure_rate, "buckets": counts}
-        return cls.model_validate(values)
+        of_tool = ToolStatsSchema.model_validate(stats)
+        return cls.model_validate({**vars(of_tool), "buckets": counts})
 
 
 class ToolStatsList(BaseModel):
@@ -265,7 +274,7 @@ class SpendList(BaseModel):
     """At most 100."""
 
 
-def _overview_filter(
+async def _overview_filter(
     service: Annotated[StoredText | None, Query(description="The service's name.")] = None,
     environment: Annotated[StoredText | None, Query(description="The environment.")] = None,
     agent: Annotated[

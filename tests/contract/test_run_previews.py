@@ -128,7 +128,7 @@ async def test_preview_of_a_running_run_contains_the_call_that_it_waits_for(stor
     run, other = Moments(), Moments()
     inner, sub_plan = parts(run.root), new_id()
     await store.record(
-        run.plan_started(),
+        run.plan_started(recorder_id=new_id()),
         run.step_started(),
         run.call_started(name="ask_ledger", at=3),
         run.sub_plan_started(sub_plan, run.call),
@@ -148,6 +148,7 @@ async def test_preview_of_a_running_run_contains_the_call_that_it_waits_for(stor
     thinks = await preview(store, other.root)
     assert thinks.open_call is not None
     assert (thinks.open_call.kind, thinks.open_call.name) == (Kind.THINK_ACT, "gpt-5")
+    assert thinks.seen_at is None  # its program sends no heartbeats
 
     await store.record(
         ThoughtRecorded(

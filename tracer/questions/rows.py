@@ -30,7 +30,7 @@ from tracer.questions.text import (
 )
 from tracer.records import Kind
 from tracer.records.merge import RULES
-from tracer.records.pages import FoundPlace, RunPreview
+from tracer.records.pages import FoundPlace, RunPreview, label_of
 from tracer.records.record_classes import Record
 
 # --- Lists of runs.
@@ -106,7 +106,7 @@ def _run_line(run: RunPreview) -> RunLine:
             convert(run, TreeTotals, from_attributes=True),
             cost_usd=None if known is None else float(known),
         ),
-        request=run.request or run.title,
+        request=label_of(run.request) or run.label,
         answer=run.answer,
         failure=None
         if failure is None

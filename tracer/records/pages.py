@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -26,6 +27,7 @@ from pydantic.alias_generators import to_camel
 from tracer.errors import BadCursor
 from tracer.records.record_classes import Int64, Kind, Record, Run, Totals
 from tracer.records.status import ABANDONED, Status
+from tracer.text import first_line
 
 Usd = Annotated[
     Decimal, PlainSerializer(float, return_type=float), WithJsonSchema({"type": "number"})
@@ -357,6 +359,9 @@ class RunPreview(Run):
     """The first 300 characters of the question."""
     answer: str | None = None
     """The first 300 characters of the answer."""
+    label: str | None = None
+    """A name for the run: its title or question in one line, without markup; if it has none, its
+    agent and what that did, such as `Claude Code · general-purpose, Bash × 3`."""
     sub_agents: int = 0
     """The number of plans below the root plan."""
     failures: int = 0
@@ -379,6 +384,34 @@ class RunPreview(Run):
     """The outcome and the totals of the run alone; null if `parts` is 1."""
     found: RunFound | None = None
     """Why the search lists the run; null without a search."""
+
+
+_TAG = re.compile(r"</?[a-zA-Z][\w:.-]*(?:\s[^<>]*)?>")
+_LABEL_CHARACTERS = 200
+_SHOWN_ACTIONS = 3
+
+
+def label_of(text: str | None) -> str | None:
+    """Return the first line of a text; None if it is blank. Markup of a machine is left out."""
+    if text is not None and text.lstrip().startswith("<"):
+        text = _TAG.sub(" ", text)
+    return None if text is None else first_line(text, _LABEL_CHARACTERS)
+
+
+def label_of_actions(agent: str | None, actions: Sequence[tuple[str, int]]) -> str | None:
+    """Return a label for a run without a text.
+
+    Args:
+        agent: The agent or the service.
+        actions: The names of sub-agents and tools in the order of their first calls, with the
+            number of calls.
+    """
+    shown = [name if count == 1 else f"{name} × {count}" for name, count in actions]
+    if len(shown) > _SHOWN_ACTIONS:
+        shown[_SHOWN_ACTIONS:] = ["…"]
+    if agent is not None and ("_" in agent or "-" in agent):
+        agent = agent.replace("_", " ").replace("-", " ").title()
+    return label_of(" · ".join(filter(None, (agent, ", ".join(shown)))))
 
 
 class RunNotes(NamedTuple):
@@ -689,6 +722,9 @@ class CallFigures:
     calls: int
     succeeded: int
     failed: int
+    failed_below: int
+    """How many of the failed calls opened an agent that failed. One failure deep inside makes all
+    calls above it fail, so only the others count as failures of the tool itself."""
     cancelled: int
     abandoned: int
     """The number of open calls whose recorder's lease has expired."""
@@ -704,10 +740,19 @@ class CallFigures:
     own_p99_ms: float | None
 
     @property
+    def ended(self) -> int:
+        """The number of failed and succeeded calls."""
+        return self.succeeded + self.failed
+
+    @property
+    def failed_here(self) -> int:
+        """The number of failed calls whose agents, if they opened any, did not fail."""
+        return self.failed - self.failed_below
+
+    @property
     def failure_rate(self) -> float | None:
-        """The share of failed calls among failed and succeeded calls; None if there are none."""
-        ended = self.succeeded + self.failed
-        return self.failed / ended if ended else None
+        """The share of calls that failed here among the ended ones; None if there are none."""
+        return self.failed_here / self.ended if self.ended else None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,11 +30,24 @@ from tracer.records.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.records.pages import CallFigures, TimeRange, ToolHistory, ToolStatsPage
+from tracer.records.pages import (
+    CallFigures,
+    OverviewFilter,
+    TimeRange,
+    ToolHistory,
+    ToolStatsPage,
+    moment_of,
+)
 from tracer.storage.postgres import Pool, ProjectPool, WriterOptions, postgres_writer
 from tracer.storage.postgres.deletion import PostgresDeletion
 from tracer.storage.postgres.projects import ensure_project
 from tracer.storage.postgres.reader import PostgresReader
+from tracer.store import RunFilter
+
+EVER = TimeRange()
+MODEL_CALLS = """
+SELECT count(*) FROM think_act_record AS round JOIN run USING (project_id, root_plan_id)
+WHERE project_id = %s AND deleted_at IS NULL AND is_agent_work AND step_id IS NOT NULL"""
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)
@@ -249,8 +263,18 @@ class CallHistory:
                 await self.run_once(TimeRange(since, until))
 
     async def run_once(self, within: TimeRange) -> None:
-        """Roll up, and compare the statistics with a fresh count of the calls."""
+        """Roll up, and compare the statistics with a fresh count of the calls and the runs."""
+        await self._days_are_right()
         await self._roll_up()
+        await self._days_are_right()
+        sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("runs", "failed", "calls"))
+        of_days, of_parts = [
+            await rows(
+                self._pool, f"SELECT {sums} FROM {table} WHERE project_id = %s", self.project_id
+            )
+            for table in ("run_day", "run_part_of_day")
+        ]
+        assert of_days == of_parts
         found = await self.read(within)
         query = "SELECT summed_at FROM project WHERE project_id = %s"
         [(summed_at,)] = await rows(self._pool, query, self.project.project_id)
@@ -272,6 +296,36 @@ class CallHistory:
                 assert percentile is None or (longest is not None and percentile <= longest)
             assert other.latest_failed == history.latest_failed
             assert other.latest_abandoned == history.latest_abandoned
+
+    @property
+    def project_id(self) -> int:
+        return self.project.project_id
+
+    async def _days_are_right(self) -> None:
+        """Compare the overview and spend with the runs of the list and their model calls."""
+        listed = (await self.reader.list_runs(RunFilter(), 100, None)).items
+        overview = await self.reader.read_overview(EVER, OverviewFilter())
+        total = overview.total
+        shown = Counter(run.shown_status for run in listed)
+        assert (total.runs, total.failed, total.abandoned) == (
+            *(len(listed), shown["failed"], shown["abandoned"]),
+        )
+        is_open = [run for run in listed if not run.status.is_ending]
+        assert total.running == len(is_open) - shown["abandoned"]
+        origins = Counter(
+            (run.failure.name, run.failure.error_type) if run.failure else (None, None)
+            for run in listed
+            if run.shown_status == Status.FAILED
+        )
+        groups = [each for each in overview.failures if not each.is_abandoned]
+        assert {(each.name, each.error_type): each.runs for each in groups} == origins
+        by_day = Counter(moment_of(run).astimezone(UTC).date() for run in listed)
+        assert {each.day: each.runs for each in overview.days if each.runs} == by_day
+        for by in ("model", "agent", "day"):
+            spent = await self.reader.read_spend(EVER, by)
+            expected = await rows(self._pool, MODEL_CALLS, self.project_id)
+            assert [sum(each.calls for each in spent)] == [calls for (calls,) in expected]
+            assert sum(each.calls for each in spent) == total.calls
 
     async def _roll_up(self, **options: int) -> None:
         await roll_up(self._pool, self.project.project_id, **options)

@@ -35,6 +35,8 @@ from tracer.records.pages import (
     RunOrder,
     RunPreview,
     SortedCursor,
+    label_of,
+    label_of_actions,
     moment_of,
     open_call,
     whole_preview,
@@ -745,14 +747,27 @@ FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
 GROUP BY root_plan_id"""
 
+_ACTIONS = f"""
+SELECT call.root_plan_id, coalesce(plan.agent_name, call.name), count(*)
+FROM act_tool_info AS call LEFT JOIN plan_execution_record AS plan
+    ON plan.project_id = call.project_id AND plan.root_plan_id = call.root_plan_id
+    AND plan.tool_call_id = call.tool_call_id
+WHERE call.project_id = %(project_id)s AND call.root_plan_id = ANY(%(runs)s)
+    AND call.{ALWAYS} AND coalesce(plan.agent_name, call.name) IS NOT NULL
+GROUP BY 1, 2 ORDER BY 1, min(call.started_at), 2"""
+
 # Citus joins the leases, which are on the coordinator, with what it has read from the workers.
+# Spans, and events that name no recorder, may come without heartbeats: their arrival is none.
 _SEEN = """
 WITH recorder AS (
-    SELECT project_id, root_plan_id, recorder_id FROM recorder_run
-    WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(open)s)
+    SELECT part.project_id, part.root_plan_id, part.recorder_id, run.changed_at
+    FROM recorder_run AS part JOIN run
+        ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+    WHERE part.project_id = %(project_id)s AND part.root_plan_id = ANY(%(open)s)
 )
 SELECT root_plan_id, max(seen_at)
-FROM recorder JOIN recorder_lease USING (project_id, recorder_id) GROUP BY root_plan_id"""
+FROM recorder JOIN recorder_lease USING (project_id, recorder_id)
+WHERE recorder_id <> root_plan_id OR seen_at > changed_at GROUP BY root_plan_id"""
 
 _NOTABLE = {
     Kind.PLAN: """plan_id AS record_id, agent_name AS name, NULL::text AS arguments,
@@ -864,8 +879,22 @@ def read_run_previews(
         if found := others.get(run.root_plan_id):
             found.answer = _preview_text(found.answer, characters)
             preview = whole_preview(preview, found, notes)
+        preview.label = label_of(run.title) or label_of(preview.request)
         previews.append(preview)
+    _label(connection, project_id, [each for each in previews if each.label is None])
     return previews
+
+
+def _label(connection: SyncConnection, project_id: int, runs: Sequence[RunPreview]) -> None:
+    """Set the labels of runs without a title and a question."""
+    if not runs:
+        return
+    parameters = {"project_id": project_id, "runs": [run.root_plan_id for run in runs]}
+    actions: dict[UUID, list[tuple[str, int]]] = defaultdict(list)
+    for run_id, name, count in connection.execute(_ACTIONS, parameters).fetchall():
+        actions[run_id].append((name, count))
+    for run in runs:
+        run.label = label_of_actions(run.agent_name or run.service_name, actions[run.root_plan_id])
 
 
 def _notable(row: dict[str, Any]) -> NotableRecord:

@@ -54,13 +54,17 @@ COUNTS = f"""
     count(*) AS calls,
     count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
     count(*) FILTER (WHERE {IS_FAILED}) AS failed,
+    count(*) FILTER (WHERE {IS_FAILED} AND has_failed_below) AS failed_below,
     count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
     count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NOT NULL) AS abandoned,
     count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NULL) AS running,
     coalesce(sum(sub_plans), 0)::bigint AS sub_plans"""
 """The number of calls by outcome, and of the sub-plans that they opened."""
 
-COUNTED = ("calls", "succeeded", "failed", "cancelled", "abandoned", "running", "sub_plans")
+COUNTED = (
+    *("calls", "succeeded", "failed", "failed_below", "cancelled", "abandoned", "running"),
+    "sub_plans",
+)
 """The columns of `COUNTS`. They are combined by their sums."""
 
 _GREATEST = ("tool_type", "latest_at", "greatest_ms", "failed_at")
@@ -105,6 +109,7 @@ def calls_of(source: str, at: str = "{}") -> str:
     # Grouped by run: Citus does not push down a lateral aggregate without its shard key.
     return f"""
     SELECT call.*, coalesce(opened.sub_plans, 0) AS sub_plans,
+        coalesce(opened.has_failed, false) AS has_failed_below,
         CASE WHEN opened.times IS NOT NULL AND call.duration_ms > 0 THEN ({_OWN_TIME})::float8
             ELSE call.duration_ms END AS own_ms
     FROM (
@@ -115,7 +120,7 @@ def calls_of(source: str, at: str = "{}") -> str:
             CASE WHEN {IS_FAILED} THEN {FAILED_AT} END AS failed_at
         {source}
     ) AS call LEFT JOIN LATERAL (
-        SELECT root_plan_id, count(*) AS sub_plans,
+        SELECT root_plan_id, count(*) AS sub_plans, bool_or({IS_FAILED}) AS has_failed,
             range_agg(tstzrange(started_at, finished_at))
                 FILTER (WHERE started_at <= coalesce(finished_at, 'infinity')) AS times
         FROM plan_execution_record AS plan

@@ -270,6 +270,8 @@ class _Figures(TableRow):
     """The number of calls that succeeded."""
     failed: Int64
     """The number of calls that failed."""
+    failed_below: Int64
+    """How many of these opened a sub-plan that failed."""
     cancelled: Int64
     """The number of calls that were cancelled."""
     abandoned: Int64

@@ -1130,6 +1130,21 @@ export interface components {
             succeeded: number;
             /** Failed */
             failed: number;
+            /**
+             * Failedbelow
+             * @description How many of the failed calls opened an agent that failed.
+             */
+            failedBelow: number;
+            /**
+             * Failedhere
+             * @description How many calls failed themselves: `failed` without `failedBelow`.
+             */
+            failedHere: number;
+            /**
+             * Ended
+             * @description The number of failed and succeeded calls, the denominator of `failureRate`.
+             */
+            ended: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -1144,7 +1159,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
+             * @description `failedHere` divided by `ended`, 0 to 1; null if no call has ended.
              */
             failureRate: number | null;
             /**
@@ -1841,7 +1856,10 @@ export interface components {
          *       ],
          *       "calls": 14,
          *       "cancelled": 0,
-         *       "failed": 1,
+         *       "ended": 12,
+         *       "failed": 2,
+         *       "failedBelow": 1,
+         *       "failedHere": 1,
          *       "failureRate": 0.0833,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
@@ -1853,7 +1871,7 @@ export interface components {
          *       "p99Ms": 1400,
          *       "running": 1,
          *       "subPlans": 13,
-         *       "succeeded": 11,
+         *       "succeeded": 10,
          *       "toolType": "SUBPLAN"
          *     }
          */
@@ -1864,6 +1882,21 @@ export interface components {
             succeeded: number;
             /** Failed */
             failed: number;
+            /**
+             * Failedbelow
+             * @description How many of the failed calls opened an agent that failed.
+             */
+            failedBelow: number;
+            /**
+             * Failedhere
+             * @description How many calls failed themselves: `failed` without `failedBelow`.
+             */
+            failedHere: number;
+            /**
+             * Ended
+             * @description The number of failed and succeeded calls, the denominator of `failureRate`.
+             */
+            ended: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -1878,7 +1911,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
+             * @description `failedHere` divided by `ended`, 0 to 1; null if no call has ended.
              */
             failureRate: number | null;
             /**
@@ -3143,6 +3176,7 @@ export interface components {
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
          *       "isInside": false,
+         *       "label": "Weekly health review",
          *       "masked": [],
          *       "outputTokens": 830,
          *       "parts": 1,
@@ -3402,6 +3436,12 @@ export interface components {
              * @description The first 300 characters of the answer.
              */
             answer: string | null;
+            /**
+             * Label
+             * @description A name for the run: its title or question in one line, without markup; if it has none, its
+             *     agent and what that did, such as `Claude Code · general-purpose, Bash × 3`.
+             */
+            label: string | null;
             /**
              * Subagents
              * @description The number of plans below the root plan.
@@ -3871,6 +3911,7 @@ export interface components {
          *       "handledFailures": 1,
          *       "inputTokens": 5120,
          *       "isInside": false,
+         *       "label": "Weekly health review",
          *       "masked": [],
          *       "outputTokens": 830,
          *       "parts": 1,
@@ -4130,6 +4171,12 @@ export interface components {
              * @description The first 300 characters of the answer.
              */
             answer: string | null;
+            /**
+             * Label
+             * @description A name for the run: its title or question in one line, without markup; if it has none, its
+             *     agent and what that did, such as `Claude Code · general-purpose, Bash × 3`.
+             */
+            label: string | null;
             /**
              * Subagents
              * @description The number of plans below the root plan.
@@ -5043,7 +5090,10 @@ export interface components {
          *           "at": "2026-11-21T22:00:00Z",
          *           "calls": 14,
          *           "cancelled": 0,
-         *           "failed": 1,
+         *           "ended": 12,
+         *           "failed": 2,
+         *           "failedBelow": 1,
+         *           "failedHere": 1,
          *           "failureRate": 0.0833,
          *           "ownP50Ms": 20.5,
          *           "ownP95Ms": 80.25,
@@ -5052,7 +5102,7 @@ export interface components {
          *           "p95Ms": 900.25,
          *           "p99Ms": 1400,
          *           "running": 1,
-         *           "succeeded": 11
+         *           "succeeded": 10
          *         }
          *       ],
          *       "latestAbandoned": [],
@@ -5088,7 +5138,10 @@ export interface components {
          *         "abandoned": 1,
          *         "calls": 14,
          *         "cancelled": 0,
-         *         "failed": 1,
+         *         "ended": 12,
+         *         "failed": 2,
+         *         "failedBelow": 1,
+         *         "failedHere": 1,
          *         "failureRate": 0.0833,
          *         "latestAt": "2026-11-21T22:21:52.462812Z",
          *         "name": "medication_check",
@@ -5100,7 +5153,7 @@ export interface components {
          *         "p99Ms": 1400,
          *         "running": 1,
          *         "subPlans": 13,
-         *         "succeeded": 11,
+         *         "succeeded": 10,
          *         "toolType": "SUBPLAN"
          *       }
          *     }
@@ -5181,7 +5234,10 @@ export interface components {
          *           ],
          *           "calls": 14,
          *           "cancelled": 0,
-         *           "failed": 1,
+         *           "ended": 12,
+         *           "failed": 2,
+         *           "failedBelow": 1,
+         *           "failedHere": 1,
          *           "failureRate": 0.0833,
          *           "latestAt": "2026-11-21T22:21:52.462812Z",
          *           "name": "medication_check",
@@ -5193,7 +5249,7 @@ export interface components {
          *           "p99Ms": 1400,
          *           "running": 1,
          *           "subPlans": 13,
-         *           "succeeded": 11,
+         *           "succeeded": 10,
          *           "toolType": "SUBPLAN"
          *         }
          *       ]
@@ -5222,7 +5278,10 @@ export interface components {
          *       "abandoned": 1,
          *       "calls": 14,
          *       "cancelled": 0,
-         *       "failed": 1,
+         *       "ended": 12,
+         *       "failed": 2,
+         *       "failedBelow": 1,
+         *       "failedHere": 1,
          *       "failureRate": 0.0833,
          *       "latestAt": "2026-11-21T22:21:52.462812Z",
          *       "name": "medication_check",
@@ -5234,7 +5293,7 @@ export interface components {
          *       "p99Ms": 1400,
          *       "running": 1,
          *       "subPlans": 13,
-         *       "succeeded": 11,
+         *       "succeeded": 10,
          *       "toolType": "SUBPLAN"
          *     }
          */
@@ -5245,6 +5304,21 @@ export interface components {
             succeeded: number;
             /** Failed */
             failed: number;
+            /**
+             * Failedbelow
+             * @description How many of the failed calls opened an agent that failed.
+             */
+            failedBelow: number;
+            /**
+             * Failedhere
+             * @description How many calls failed themselves: `failed` without `failedBelow`.
+             */
+            failedHere: number;
+            /**
+             * Ended
+             * @description The number of failed and succeeded calls, the denominator of `failureRate`.
+             */
+            ended: number;
             /** Cancelled */
             cancelled: number;
             /**
@@ -5259,7 +5333,7 @@ export interface components {
             running: number;
             /**
              * Failurerate
-             * @description Failed calls divided by failed and succeeded calls, 0 to 1; null without such calls.
+             * @description `failedHere` divided by `ended`, 0 to 1; null if no call has ended.
              */
             failureRate: number | null;
             /**
