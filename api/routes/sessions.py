@@ -135,7 +135,7 @@ SessionId = Annotated[
 ]
 
 
-def _filter(
+async def _filter(
     period: Period,
     status: Annotated[
         ShownStatus | None, Query(description="A status that a turn has, as shown.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -176,3 +177,40 @@ async def test_preview_uses_the_request_as_title_only_if_there_is_no_title(store
     title = (await preview(store, masked.root)).title
     assert title is not None
     assert title == long[:119].rstrip() + "…"
+
+
+async def test_run_without_content_is_named_by_its_agent_and_actions(store: Store) -> None:
+    run, marked = Moments(), Moments()
+    await store.record(
+        run.plan_started(agent_name="claude_code"),
+        run.step_started(),
+        run.call_started(name="Agent"),
+        run.sub_plan_started(new_id(), run.call, agent_name="general-purpose"),
+        *(run.call_started(at=4, name="Bash", tool_call_id=new_id()) for _ in range(3)),
+        marked.plan_started(title="<command-name>/review</command-name>"),
+    )
+
+    assert (await preview(store, run.root)).label == "Claude Code · general-purpose, Bash × 3"
+    assert (await preview(store, marked.root)).label == "/review"
+
+
+async def test_model_call_without_a_cost_is_priced_by_the_list(store: Store) -> None:
+    run = Moments()
+    answered = ThoughtRecorded(
+        at=START,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        think_act_id=run.think_act,
+        status=Status.SUCCEEDED,
+        model="gpt-4o",
+        input_tokens=1_000,
+        output_tokens=1_000,
+    )
+    given = answered.model_copy(update={"think_act_id": new_id(), "cost_usd": Decimal(1)})
+
+    await store.record(run.plan_started(), run.step_started(), answered, given)
+
+    found = await preview(store, run.root)
+    assert found.unpriced_calls == 0
+    assert found.cost_usd == 1 + Decimal("0.0125")

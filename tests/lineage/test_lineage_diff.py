@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,13 @@ from tests.trees import plain
 from tracer.lineage.diff import aligned, aligned_in_any_order, diff_trees, digest_of, new_messages
 from tracer.lineage.tree import PlanNode
 from tracer.records import Reason, Status, new_id, sequential_ids
-from tracer.records.events import ChosenToolCall, Event, ThoughtRecorded, ToolCallFinished
+from tracer.records.events import (
+    ChosenToolCall,
+    ErrorInfo,
+    Event,
+    ThoughtRecorded,
+    ToolCallFinished,
+)
 from tracer.records.spans import Span
 from tracer.storage.memory import recording_in_memory
 
@@ -483,3 +490,74 @@ def test_digest_depends_only_on_the_json_value(text: str, indent: int) -> None:
         other = text
     if "e" not in text and "." not in text:  # Python writes some numbers in another form
         assert digest_of(text) == digest_of(other)
+
+
+def worked(model: str, cost: str, tokens: int, error: str | None = None) -> list[Event]:
+    """Return a run whose tool call opens an agent, with a model call of each."""
+    run, inner = Moments(), Moments()
+    inner.root = run.root
+    sub_plan = new_id()
+    outcome: dict[str, Any] = {}
+    if error is not None:
+        outcome = {"status": Status.FAILED, "error": ErrorInfo(type=error, message="no answer")}
+
+    def answered(of: Moments, plan: UUID) -> ThoughtRecorded:
+        return ThoughtRecorded(
+            at=START,
+            root_plan_id=run.root,
+            plan_id=plan,
+            step_id=of.step,
+            think_act_id=of.think_act,
+            status=Status.SUCCEEDED,
+            model=model,
+            input_tokens=tokens,
+            output_tokens=0,
+            cost_usd=Decimal(cost),
+        )
+
+    return [
+        run.plan_started(),
+        run.step_started(),
+        answered(run, run.root),
+        run.call_started(name="ask_ledger", think_act_id=run.think_act),
+        run.sub_plan_started(sub_plan, run.call),
+        inner.step_started(plan=sub_plan),
+        answered(inner, sub_plan),
+        inner.call_started(name="http_get", think_act_id=inner.think_act, plan_id=sub_plan),
+        inner.call_finished(**outcome).model_copy(update={"plan_id": sub_plan}),
+        run.plan_finished(plan=sub_plan, **outcome),
+        run.call_finished(**outcome),
+        run.plan_finished(**outcome),
+    ]
+
+
+async def test_summary_names_the_first_divergence_models_and_cost() -> None:
+    left, right = await trees(
+        worked("gpt-5-mini", "0.25", 10), worked("gpt-5", "0.625", 10, "TimeoutError")
+    )
+
+    diff = diff_trees(left, right)
+
+    summary = diff["summary"]
+    first = summary["first"]
+    assert first is not None
+    assert first["left"] is not None
+    assert first["right"] is not None
+    assert (first["kind"], first["name"]) == ("toolCall", "http_get")
+    assert (first["left"]["status"], first["right"]["errorType"]) == ("succeeded", "TimeoutError")
+    assert summary["models"] == [{"left": "gpt-5-mini", "right": "gpt-5", "calls": 2}]
+    assert summary["costFactor"] == 2.5
+    inheriting = [entry["name"] for entry in walked(diff) if entry["inherits"]]
+    assert "ask_ledger" in inheriting
+    assert summary["inherited"] == len(inheriting)
+    same = diff_trees(left, left)["summary"]
+    assert (same["first"], same["models"], same["inherited"]) == (None, [], 0)
+
+
+async def test_a_model_call_has_its_own_tokens_and_cost() -> None:
+    left, right = await trees(worked("gpt-5", "0.25", 10), worked("gpt-5", "0.25", 10))
+
+    calls = [each for each in walked(diff_trees(left, right)) if each["kind"] == "thinkAct"]
+
+    assert [call["left"]["totals"].cost_usd for call in calls] == [0.25, 0.25]
+    assert [call["left"]["totals"].input_tokens for call in calls] == [10, 10]

@@ -417,18 +417,19 @@ SELECT CASE WHEN CASE WHEN agent_execution_record.status IN ('pending', 'running
             AND root_plan_id = %(run)s AND recorded_at > '-infinity' AND true;
 
 -- rollups.COMPUTED_GROUPS: calls of runs by tool and hour
-SELECT root_plan_id, at::text, name, calls, succeeded, failed, cancelled, abandoned, running,
-    sub_plans, tool_type, latest_at::text, greatest_ms, failed_at::text, buckets::text,
+SELECT root_plan_id, at::text, name, calls, succeeded, failed, failed_below, cancelled, abandoned,
+    running, sub_plans, tool_type, latest_at::text, greatest_ms, failed_at::text, buckets::text,
     bucket_counts::text, own_buckets::text, own_bucket_counts::text
 FROM (
-    SELECT root_plan_id, at, name, calls, succeeded, failed, cancelled, abandoned, running,
-        sub_plans, tool_type, latest_at, greatest_ms, failed_at, coalesce(buckets, '{}') AS buckets,
-        coalesce(bucket_counts, '{}') AS bucket_counts,
+    SELECT root_plan_id, at, name, calls, succeeded, failed, failed_below, cancelled, abandoned,
+        running, sub_plans, tool_type, latest_at, greatest_ms, failed_at, coalesce(buckets,
+        '{}') AS buckets, coalesce(bucket_counts, '{}') AS bucket_counts,
         CASE WHEN sub_plans > 0 THEN own_buckets END AS own_buckets,
         CASE WHEN sub_plans > 0 THEN own_bucket_counts END AS own_bucket_counts FROM (
         SELECT root_plan_id, at, name, (sum(calls) FILTER (WHERE NOT is_own))::bigint AS calls,
             (sum(succeeded) FILTER (WHERE NOT is_own))::bigint AS succeeded,
             (sum(failed) FILTER (WHERE NOT is_own))::bigint AS failed,
+            (sum(failed_below) FILTER (WHERE NOT is_own))::bigint AS failed_below,
             (sum(cancelled) FILTER (WHERE NOT is_own))::bigint AS cancelled,
             (sum(abandoned) FILTER (WHERE NOT is_own))::bigint AS abandoned,
             (sum(running) FILTER (WHERE NOT is_own))::bigint AS running,
@@ -450,6 +451,7 @@ FROM (
             SELECT root_plan_id, at, name, is_own, bucket, count(*) AS calls,
     count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
     count(*) FILTER (WHERE status = 'failed') AS failed,
+    count(*) FILTER (WHERE status = 'failed' AND has_failed_below) AS failed_below,
     count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
     count(*) FILTER (WHERE status < 'cancelled' AND abandoned_at IS NOT NULL) AS abandoned,
     count(*) FILTER (WHERE status < 'cancelled' AND abandoned_at IS NULL) AS running,
@@ -458,6 +460,7 @@ FROM (
                 max(failed_at) AS failed_at
             FROM (
     SELECT call.*, coalesce(opened.sub_plans, 0) AS sub_plans,
+        coalesce(opened.has_failed, false) AS has_failed_below,
         CASE WHEN opened.times IS NOT NULL AND call.duration_ms > 0 THEN ((
     extract(epoch FROM call.finished_at - call.started_at) - coalesce((
         SELECT sum(extract(epoch FROM upper(part) - lower(part)))
@@ -496,7 +499,8 @@ END)) END AS failed_at
         FROM act_tool_info WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(open)s) AND
             recorded_at > '-infinity' AND name IS NOT NULL
     ) AS call LEFT JOIN LATERAL (
-        SELECT root_plan_id, count(*) AS sub_plans, range_agg(tstzrange(started_at, finished_at))
+        SELECT root_plan_id, count(*) AS sub_plans, bool_or(status = 'failed') AS has_failed,
+            range_agg(tstzrange(started_at, finished_at))
                 FILTER (WHERE started_at <= coalesce(finished_at, 'infinity')) AS times
         FROM plan_execution_record AS plan
         WHERE plan.tool_call_id = call.tool_call_id AND plan.root_plan_id = call.root_plan_id
@@ -529,14 +533,16 @@ SELECT count(*) FROM act_tool_info WHERE project_id = %(project_id)s AND root_pl
     WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity'
     UNION ALL SELECT count(*) FROM agent_execution_record WHERE project_id = %(project_id)s AND
     root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity' UNION ALL SELECT count(*) FROM
-    run_link WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT
-    count(*) FROM run_group WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION
-    ALL SELECT count(*) FROM removed_record WHERE project_id = %(project_id)s AND root_plan_id =
-    ANY(%(runs)s) UNION ALL SELECT count(*) FROM recorder_run WHERE project_id = %(project_id)s AND
-    root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM plan_execution_record WHERE
-    project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND recorded_at > '-infinity' UNION
-    ALL SELECT count(*) FROM pending_run WHERE project_id = %(project_id)s AND root_plan_id =
-    ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_session WHERE project_id = %(project_id)s AND
-    root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_block WHERE project_id =
-    %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM run WHERE
-    project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND swept_at IS NULL;
+    run_part_of_day WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL
+    SELECT count(*) FROM run_link WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
+    UNION ALL SELECT count(*) FROM run_group WHERE project_id = %(project_id)s AND root_plan_id =
+    ANY(%(runs)s) UNION ALL SELECT count(*) FROM removed_record WHERE project_id = %(project_id)s
+    AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM recorder_run WHERE project_id =
+    %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM
+    plan_execution_record WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND
+    recorded_at > '-infinity' UNION ALL SELECT count(*) FROM pending_run WHERE project_id =
+    %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*) FROM otel_session
+    WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL SELECT count(*)
+    FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) UNION ALL
+    SELECT count(*) FROM run WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND
+    swept_at IS NULL;
