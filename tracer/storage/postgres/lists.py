@@ -767,7 +767,8 @@ WITH recorder AS (
 )
 SELECT root_plan_id, max(seen_at)
 FROM recorder JOIN recorder_lease USING (project_id, recorder_id)
-WHERE recorder_id <> root_plan_id OR seen_at > changed_at GROUP BY root_plan_id"""
+WHERE recorder_id <> root_plan_id OR seen_at > changed_at + interval '1 second'
+GROUP BY root_plan_id"""
 
 _NOTABLE = {
     Kind.PLAN: """plan_id AS record_id, agent_name AS name, NULL::text AS arguments,
