@@ -12,7 +12,7 @@ import re
 
 from alembic import op
 
-revision = "0116"
+revision = "0117"
 down_revision = None
 branch_labels = None
 depends_on = None
