@@ -166,8 +166,12 @@ def _pages(bench: Bench, url: str, folder: Path) -> Iterator[Figure]:
 def _built(source: SearchSource, directory: SearchDirectory, calls: int) -> Iterator[Figure]:
     follower = Follower(source, directory)
     began, worked = time.monotonic(), time.process_time()
-    while follower.step():
-        pass
+    is_built = False
+    while not is_built:
+        if not follower.step():
+            time.sleep(0.1)  # until it commits
+            state = directory.state()
+            is_built = state is not None and bool(state.projects) and state.is_complete
     follower.close()
     taken, worked = time.monotonic() - began, time.process_time() - worked
     yield Figure(name="building the index", value=calls / taken, unit="calls/s")
