@@ -262,9 +262,9 @@ class Refused(BadRequest):
 
 def unreachable(url: str, error: httpx2.HTTPError) -> StoreUnavailable:
     """Return the error for a request that got no response."""
+    advice = "Check that it runs and that TRACER_URL is its address."
     return StoreUnavailable(
-        f"The server at {url} does not answer ({type(error).__name__}). Check that it runs and "
-        "that TRACER_URL is its address."
+        f"The server at {url} does not answer ({type(error).__name__}). {advice}"
     )
 
 
@@ -306,6 +306,7 @@ class RunSummary(msgspec.Struct, rename="camel", frozen=True):
 
 
 PAGE_SIZE = "100"
+Parameters = dict[str, str | float | None]
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -390,11 +391,10 @@ class ServerReader:
             Refused: The server rejects the request.
             StoreUnavailable: The server does not answer.
         """
-        wanted = {"status": status, "agent": agent, "tool": tool, "session": session}
-        wanted |= {"subject": user, "tag": tag, "q": q, "sort": sort}
+        wanted: Parameters = {"status": status, "agent": agent, "tool": tool, "session": session}
+        wanted |= {"subject": user, "tag": tag, "minCost": min_cost, "q": q, "sort": sort}
         for name, at in (("from", since), ("to", until)):
             wanted[name] = None if at is None else at.isoformat()
-        wanted["minCost"] = None if min_cost is None else str(min_cost)
         cursor: str | None = None
         while True:
             content = self._get("/api/runs", wanted | {"limit": PAGE_SIZE, "cursor": cursor})
@@ -404,7 +404,7 @@ class ServerReader:
             if cursor is None:
                 return
 
-    def _get(self, path: str, parameters: dict[str, str | None]) -> bytes:
+    def _get(self, path: str, parameters: Parameters) -> bytes:
         wanted = {name: value for name, value in parameters.items() if value is not None}
         try:
             answer = self._client.get(path, params=wanted)
