@@ -84,7 +84,7 @@ async def test_nested_failure_has_one_red_row_and_counts_once(
     await expect(page.locator(".run-header")).to_contain_text("Failures 1")
     ledger = row(page, run.ledger_call)
     await expect(ledger).to_contain_text("Failed below")
-    await expect(ledger.locator(".name .agent")).to_have_text("ledger")
+    await expect(ledger.locator(".agent")).to_have_text("ledger")
 
 
 async def test_details_of_a_model_call_begin_with_its_input(
