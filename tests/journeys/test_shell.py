@@ -137,10 +137,10 @@ async def test_palette_finds_a_run_and_a_tool_call_by_id(
     await page.goto(f"{site.address}/runs")
 
     await _find(page, str(run.root))
-    await expect(_option(page, "Found by its id")).to_be_visible()
+    await expect(_option(page, "Found by its id").first).to_be_visible()
     await page.get_by_role("combobox").fill(str(run.failed_call))
-    await expect(_option(page, "Tool call").or_(_option(page, "Call"))).to_be_visible()
-    await page.keyboard.press("ArrowDown")
+    # A record is named with its run.
+    await expect(_option(page, "measure Found by its id").first).to_be_visible()
     await page.keyboard.press("Enter")
     await expect(row(page, run.failed_call)).to_be_visible()
 
