@@ -51,7 +51,8 @@ def _row(kind: Kind) -> str:
         f"    kind: ClassVar[Kind] = Kind.{kind.name}\n",
     ]
     for field, info in _fields(kind):
-        lines.append(f"    {field}: {_type(info.annotation)}")
+        type_ = _type(info.annotation)
+        lines.append(f"    {field}: {type_} = {_default(type_)}")
         lines += _size(field, info)
     return "\n".join(lines) + "\n\n\n"
 
@@ -71,7 +72,14 @@ def _fields(kind: Kind) -> Iterator[tuple[str, FieldInfo]]:
 def _size(name: str, field: FieldInfo) -> list[str]:
     if Shown.CUT not in field.metadata:
         return []
-    return [f"    {name}_bytes: int | None", f"    {name}_truncated: bool"]
+    return [f"    {name}_bytes: int | None = None", f"    {name}_truncated: bool = False"]
+
+
+def _default(type_: str) -> str:
+    """Return the value that JSON leaves out. Ids always have another one."""
+    if type_.endswith("None"):
+        return "None"
+    return {"bool": "False", "Id": '""'}.get(type_, "[]")
 
 
 def _type(annotation: Any) -> str:

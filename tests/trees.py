@@ -77,8 +77,23 @@ def built(rows: TreeRows, plan_id: str, depth: int | None = None) -> lineage.Pla
 
 def plain(node: Row) -> Node:
     """Return a row or node as a dictionary, with all below it."""
-    found: Node = msgspec.to_builtins(node, builtin_types=(datetime,))
-    return found
+    return complete(msgspec.to_builtins(node, builtin_types=(datetime,)))
+
+
+def complete(node: Node) -> Node:
+    """Add the fields that JSON leaves out to a record of a tree, and to all records below it."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        for known in msgspec.structs.fields(NODES[Kind(each["kind"])]):
+            value = known.default
+            if known.default_factory is list:
+                value = []
+            if value not in (msgspec.UNSET, msgspec.NODEFAULT):
+                each.setdefault(known.encode_name, msgspec.to_builtins(value))
+        for name in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"):
+            waiting += each.get(name, ())
+    return node
 
 
 def plain_row(row: Row) -> Node:
@@ -90,11 +105,8 @@ def plain_row(row: Row) -> Node:
 
 def _nodes(kind: Kind, rows: Iterable[Node]) -> list[Any]:
     fields = ROWS[kind]
-    nothing = dict.fromkeys(fields.__struct_fields__)
     names = dict(zip(fields.__struct_encode_fields__, fields.__struct_fields__, strict=True))
     return [
-        NODES[kind](
-            **nothing | {names[name]: value for name, value in row.items() if name != "kind"}
-        )
+        NODES[kind](**{names[name]: value for name, value in row.items() if name != "kind"})
         for row in rows
     ]

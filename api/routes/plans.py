@@ -40,6 +40,8 @@ from api.schemas import (
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.lineage.tree import (
+    NODES,
+    ROWS,
     MissingSpans,
     Opener,
     PlanNode,
@@ -65,18 +67,22 @@ def components(*types: Any) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(types, ref_template=REF)
     for schema in schemas.values():
         properties = schema.get("properties", {})
-        # Fields with a default are always sent. Fields that may be unset have none.
-        always = {name for name, field in properties.items() if "default" in field}
-        always.update(schema.get("required", ()))
+        always = set(schema.get("required", ()))
+        for name, field in properties.items():
+            # Nodes leave fields with defaults out, except ids, which are never empty.
+            if schema["title"] not in _NODES or field.get("default") == "":
+                always |= {name} if "default" in field else set()
+                field.pop("default", None)
         schema["required"] = [name for name in properties if name in always]
-        for field in properties.values():
-            field.pop("default", None)
         kinds = properties.get("kind", {}).get("enum", ())
         if len(kinds) == 1:
             for name, info in RECORDS[Kind(kinds[0])].model_fields.items():
                 if info.description and (field := properties.get(to_camel(name))) is not None:
                     field.setdefault("description", info.description)
     return schemas
+
+
+_NODES = {each.__name__ for each in (*NODES.values(), *ROWS.values())}
 
 
 def content(name: str, example: Any) -> dict[str, Any]:
@@ -89,9 +95,8 @@ def _example() -> Any:
     started = datetime.fromisoformat("2026-11-21T22:21:52.462812Z")
 
     def node(node_class: type[Any], **fields: object) -> Any:
-        """Return an example node. Missing fields are null, and all texts are complete."""
-        names = [*node_class.__struct_fields__[: -len(node_class.__struct_defaults__)]]
-        unset = {name: False if name.endswith("truncated") else None for name in names}
+        """Return an example node. All texts are complete."""
+        names = node_class.__struct_fields__
         sizes = {
             f"{name}_bytes": len(str(value))
             for name, value in fields.items()
@@ -106,7 +111,7 @@ def _example() -> Any:
             "own": totals,
             "cumulative": totals,
         }
-        return node_class(**unset | sizes | shown | fields)
+        return node_class(**sizes | shown | fields)
 
     arguments = '{"patient": "p-1"}'
     sub_plan = node(
@@ -227,15 +232,20 @@ def _node_by_node(
             pending.append(f',"{name}":['.encode())
 
 
+_FIELDS = {each: msgspec.structs.fields(each) for each in NODES.values()}
+
+
 def _fields(item: Any) -> dict[str, Any]:
     """Return a node's fields by their JSON names, without converting their values."""
     if isinstance(item, dict):
         return item.copy()
-    names = zip(item.__struct_encode_fields__, item.__struct_fields__, strict=True)
-    fields = {encoded: getattr(item, name) for encoded, name in names}
-    return {"kind": item.kind} | {
-        name: value for name, value in fields.items() if value is not msgspec.UNSET
-    }
+    fields = {"kind": item.kind}
+    for field in _FIELDS[type(item)]:
+        value = getattr(item, field.name)
+        is_empty_list = field.default_factory is list and not value
+        if value is not field.default and value is not msgspec.UNSET and not is_empty_list:
+            fields[field.encode_name] = value
+    return fields
 
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
@@ -282,7 +292,10 @@ async def read_tree(
     fresh: FreshWanted = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Read a plan and everything below it as a tree."""
+    """Read a plan and everything below it as a tree.
+
+    Records leave out the fields whose values are their defaults, such as null and empty lists.
+    """
     caller = request.state.caller
     reader = await reader_for(request, await parts_of(request), caller, fresh)
     conditional = ConditionalRequest(request, Response(), if_none_match)

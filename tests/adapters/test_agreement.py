@@ -20,7 +20,7 @@ from tests.adapters.scenario import CITIES, assert_scenario, scenario, seen_fact
 from tests.adapters.spans_store import processing
 from tests.servers import ONE_PROJECTOR, tracer_server
 from tests.storage.postgres.pending_runs import until_projected
-from tests.trees import Node
+from tests.trees import Node, complete
 from tracer.adapters import pydantic_ai
 
 
@@ -80,4 +80,4 @@ async def _served_trees(url: str) -> list[Node]:
             return (await client.get(path)).raise_for_status().json()
 
         runs = (await get("/api/runs"))["items"]
-        return [await get(f"/api/plans/{run['rootPlanId']}/tree") for run in runs]
+        return [complete(await get(f"/api/plans/{run['rootPlanId']}/tree")) for run in runs]

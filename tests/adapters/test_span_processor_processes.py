@@ -17,6 +17,7 @@ import pytest
 
 from tests.adapters.outline import outline
 from tests.servers import ONE_PROJECTOR, tracer_server
+from tests.trees import complete
 
 pytestmark = pytest.mark.thorough
 
@@ -75,8 +76,7 @@ async def _tree(url: str) -> dict[str, Any] | None:
             return None
         [run] = runs
         path = f"/api/plans/{run['rootPlanId']}/tree"
-        tree: dict[str, Any] = (await client.get(path)).raise_for_status().json()
-        return tree
+        return complete((await client.get(path)).raise_for_status().json())
 
 
 async def test_open_spans_of_a_killed_process_are_shown(server: str, tmp_path: Path) -> None:

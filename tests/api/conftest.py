@@ -25,6 +25,7 @@ from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, Projection, WokenProjection, project
 from tests.sample_runs import SampleRun
 from tests.searching import index_of
+from tests.trees import complete
 from tracer.logs import configure_logs
 from tracer.recorder import Recorder, Spool
 from tracer.records.spans import Span
@@ -80,7 +81,7 @@ class Api:
         assert response.status_code == 200, response.text
         body = response.json()
         assert isinstance(body, dict)
-        return body
+        return complete(body) if path.endswith("/tree") else body
 
 
 @tool

@@ -12,7 +12,7 @@ import httpx2
 import orjson
 from pydantic.alias_generators import to_camel
 
-from tests.trees import Node
+from tests.trees import Node, complete
 from tracer.records.merge import RULES
 
 ID_NAMES = {kind.value: to_camel(rules.id_field) for kind, rules in RULES.items()}
@@ -69,7 +69,7 @@ class Folded:
         for each in message.data["removed"]:
             self.rows.pop((each["kind"], each["id"]), None)
         for row in message.data["changed"]:
-            self.rows[row["kind"], row[ID_NAMES[row["kind"]]]] = row
+            self.rows.update(flattened(complete(row)))
         self.revision = revision
 
     async def until(self, messages: AsyncIterator[Message], revision: int) -> None:

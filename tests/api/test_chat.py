@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
+from tests.trees import complete
 from tracer.errors import ToolError
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.tools import SessionState, Tool, tool
@@ -124,7 +125,7 @@ async def test_second_message_of_a_session_sees_the_session_state(
     async with serving(database_url, tmp_path, [Script(recording(), times=2)], seen) as client:
         await say(client, ALICE, session_id="s-1")
         [run, *_] = [data for _, data in await say(client, ALICE, sessionId="s-1")]
-        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+        tree = complete((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
         round_ = tree["agentExecutions"][0]["thinkActs"][0]
         whole = (await client.get(f"/api/think-acts/{round_['thinkActId']}")).json()
 
@@ -138,7 +139,7 @@ async def test_session_id_of_another_user_gives_no_access_to_the_session_state(
     async with serving(database_url, tmp_path, [Script(recording(), times=2)], seen) as client:
         await say(client, ALICE, session_id="s-1")
         [run, *_] = [data for _, data in await say(client, BOB, session_id="s-1")]
-        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+        tree = complete((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
         round_ = tree["agentExecutions"][0]["thinkActs"][0]
         whole = (await client.get(f"/api/think-acts/{round_['thinkActId']}")).json()
 

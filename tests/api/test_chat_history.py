@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
+from tests.trees import complete
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 
 ALICE, BOB = "alice-canary-8c1f", "bob-canary-77d0"
@@ -50,7 +51,7 @@ async def say(client: httpx2.AsyncClient, message: str, user: str = ALICE) -> di
 
 async def conversation(client: httpx2.AsyncClient, run: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the model received in a run's only round, without the system message."""
-    tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+    tree = complete((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
     [think_act] = tree["agentExecutions"][0]["thinkActs"]
     whole = (await client.get(f"/api/think-acts/{think_act['thinkActId']}")).json()
     system, *rest = orjson.loads(whole["messages"])

@@ -23,6 +23,7 @@ from tests.api.run_stream import Folded, flattened, watching
 from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.servers import start_server
+from tests.trees import complete
 from tracer.errors import StoreUnavailable
 from tracer.records import Kind, new_id
 from tracer.records.events import Event
@@ -51,7 +52,7 @@ class Live:
 
     async def tree(self, root: UUID) -> Folded:
         """Return a run as a client has it that reads its tree."""
-        top = (await self.client.get(f"/api/plans/{root}/tree")).json()
+        top = complete((await self.client.get(f"/api/plans/{root}/tree")).json())
         return Folded(top["revision"], flattened(top))
 
 
@@ -368,7 +369,7 @@ async def test_changes_written_by_one_server_reach_clients_of_another(
         messages = await streams.enter_async_context(watching(other, run.root))
         for event in run.events[1:]:
             await page.until(messages, await here.record(event))
-        there = (await other.get(f"/api/plans/{run.root}/tree")).json()
+        there = complete((await other.get(f"/api/plans/{run.root}/tree")).json())
         # The stream is open still: the server's end must not wait for it.
 
     assert page == Folded(there["revision"], flattened(there)) == await here.tree(run.root)

@@ -16,6 +16,7 @@ import pytest
 from api.openapi import DOCS
 from api.schemas import PLAN_ID
 from tests.api.commands import serving_here
+from tests.trees import complete
 from tracer.records import new_id
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def test_shell_example_records_a_run(database_url: str, tmp_path: Path) -> None:
     with serving_here(database_url, tmp_path) as url:
         recorded = _in_shell(recording, TRACER_URL=url)
         renewed = _in_shell(renewing, TRACER_URL=url, RECORDER_ID=str(new_id()))
-        tree = httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree", timeout=60).json()
+        tree = complete(httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree", timeout=60).json())
 
     assert recorded == json.loads(answer)
     assert renewed.keys() == json.loads(lease).keys()
@@ -72,7 +73,7 @@ def test_typescript_example_records_a_run(database_url: str, tmp_path: Path) -> 
     )
     with serving_here(database_url, tmp_path) as url:
         said = _run("node", "record.js", cwd=tmp_path, TRACER_URL=url)
-        tree = httpx2.get(f"{url}/api/plans/{said.strip()}/tree", timeout=60).json()
+        tree = complete(httpx2.get(f"{url}/api/plans/{said.strip()}/tree", timeout=60).json())
 
     [step] = tree["agentExecutions"]
     round_of_calls, answer = step["thinkActs"]

@@ -12,6 +12,7 @@ import httpx2
 import psycopg
 
 from tests.api.conftest import client_of, serving_parts
+from tests.trees import complete
 from tracer.runtime.scripted_model import Gate, Script, ScriptedModel, Turn, call
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -53,7 +54,7 @@ async def test_started_run_is_readable_at_once_and_continues(
         started = answer.json()
         gate.opened.set()
         run = await ended(client, started["rootPlanId"])
-        tree = (await client.get(f"/api/plans/{started['rootPlanId']}/tree")).json()
+        tree = complete((await client.get(f"/api/plans/{started['rootPlanId']}/tree")).json())
 
     assert answer.status_code == 202
     assert started["status"] == "running"
@@ -90,7 +91,7 @@ async def test_plan_in_the_request_is_run_step_by_step(database_url: str, tmp_pa
     async with serving(database_url, tmp_path, model) as client:
         answer = await client.post("/api/runs", json={"request": "Do it", "plan": plan})
         run = await ended(client, answer.json()["rootPlanId"])
-        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+        tree = complete((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
 
     assert (run["status"], run["title"]) == ("succeeded", "Rounds")
     assert [step["request"] for step in tree["agentExecutions"]] == ["Bed 1", "Bed 2"]

@@ -22,6 +22,7 @@ from api.run_events import run_events
 from tests.api.run_stream import flattened
 from tests.citus_databases import workers_of
 from tests.databases import stored_spans
+from tests.trees import complete
 from tracer.storage.postgres import ProjectPool, RunWatch, open_pool
 from tracer.storage.postgres.reader import PostgresReader
 
@@ -58,7 +59,8 @@ async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
     A new one is asked by itself, each choice of its parameters included; a new parameter in a path
     needs a line in `_given`.
     """
-    tree = (await client.get(f"/api/plans/{run}/tree")).raise_for_status().json()
+    answer = await client.get(f"/api/plans/{run}/tree")
+    tree = complete(answer.raise_for_status().json())
     given = _given(run, tree)
     if (session := (await client.get(f"/api/runs/{run}")).json()["sessionId"]) is not None:
         given["sessionId"] = session

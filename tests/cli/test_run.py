@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from tests.api import commands, ward
 from tests.api.commands import Result, Tracer, serving_here
 from tests.api.test_cli import HUNG
+from tests.trees import complete
 
 APP = "tests.api.ward:application"
 
@@ -54,7 +55,9 @@ def test_run_is_recorded_on_the_server_without_a_local_database(
         done = run(tracer, home, url, TRACER_API_KEY="k3y")
         assert done.code == 0, done.stderr
         answer = json.loads(done.stdout)
-        tree = httpx2.get(f"{url}/api/plans/{answer['rootPlanId']}/tree", timeout=60).json()
+        tree = complete(
+            httpx2.get(f"{url}/api/plans/{answer['rootPlanId']}/tree", timeout=60).json()
+        )
 
     [think_act, _] = tree["agentExecutions"][0]["thinkActs"]
     assert answer["summary"] == tree["summary"] == "121/79: well."

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.servers import tracer_server
+from tests.trees import complete
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "by_hand.py"
 
@@ -29,7 +30,7 @@ async def test_example_program_records_its_run(database_url: str, tmp_path: Path
             check=False,
         )
         [run] = httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]
-        tree = httpx2.get(f"{url}/api/plans/{run['rootPlanId']}/tree", timeout=60).json()
+        tree = complete(httpx2.get(f"{url}/api/plans/{run['rootPlanId']}/tree", timeout=60).json())
 
     [step] = tree["agentExecutions"]
     chose, _ = step["thinkActs"]

@@ -20,6 +20,7 @@ import pytest
 from tests.adapters.outline import outline
 from tests.house.project_files import ROOT
 from tests.servers import ONE_PROJECTOR, start_server
+from tests.trees import complete
 from tracer.clock import utc_now
 
 pytestmark = pytest.mark.thorough
@@ -208,6 +209,6 @@ async def _read(url: str) -> Any:
             return None
         [run] = runs
         path = f"/api/plans/{run['rootPlanId']}/tree"
-        tree = (await client.get(path)).raise_for_status().json()
+        tree = complete((await client.get(path)).raise_for_status().json())
         seen_at = run["seenAt"] and datetime.fromisoformat(run["seenAt"])
         return {"tree": tree, "status": run["status"], "seenAt": seen_at}

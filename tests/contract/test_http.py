@@ -32,7 +32,7 @@ from tests.otel.captured import moved, spans_of
 from tests.otel.sent import traces_of
 from tests.sample_runs import SampleRun, sample_run
 from tests.stored import read_spans
-from tests.trees import Node
+from tests.trees import Node, complete
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
 from tracer.records import Status, new_id
 from tracer.records.events import Event
@@ -54,7 +54,7 @@ class Served(Store):
     async def get(self, path: str, **parameters: Any) -> Any:
         answer = await self.client.get(path, params=parameters)
         assert answer.status_code == 200, answer.text[:500]
-        return answer.json()
+        return complete(answer.json()) if path.endswith("/tree") else answer.json()
 
     async def problem(self, path: str, **parameters: Any) -> tuple[int, str]:
         """Return the status and the problem code of a request that fails."""

@@ -6,6 +6,7 @@ import httpx2
 
 from health.billing import record_failure
 from tests.api.commands import serving_here
+from tests.trees import complete
 
 
 def test_failure_two_sub_agents_deep_is_recorded_with_costs(
@@ -14,7 +15,7 @@ def test_failure_two_sub_agents_deep_is_recorded_with_costs(
     with serving_here(database_url, tmp_path) as address:
         root_plan_id = record_failure(address, "any")
         run = httpx2.get(f"{address}/api/runs/{root_plan_id}", timeout=60).json()
-        tree = httpx2.get(f"{address}/api/plans/{root_plan_id}/tree", timeout=60).json()
+        tree = complete(httpx2.get(f"{address}/api/plans/{root_plan_id}/tree", timeout=60).json())
 
     names = []
     [step] = tree["agentExecutions"]

@@ -37,7 +37,7 @@ from tests.house.scripted_model import FORMATS, answer_request
 from tests.house.test_distributions import PROGRAMS, build, run
 from tests.servers import ADDRESS, ONE_PROJECTOR
 from tests.tools.http_servers import HttpServer, Received, http_server, reply
-from tests.trees import Node
+from tests.trees import Node, complete
 
 WITHOUT_PROGRAMS = {
     "coding-agents.md": "It describes settings of programs that need an account.",
@@ -326,7 +326,7 @@ async def _compare_tree(expected: str, url: str) -> None:
             runs = (await client.get("/api/runs", params={"limit": 1})).json()["items"]
             if runs:
                 path = f"/api/plans/{runs[0]['rootPlanId']}/tree"
-                shown = outline((await client.get(path)).json())
+                shown = outline(complete((await client.get(path)).json()))
             if shown == expected:
                 return
             await asyncio.sleep(0.2)

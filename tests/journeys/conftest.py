@@ -27,6 +27,7 @@ from tests.health.serving import demonstrated, health, served
 from tests.otel.sent import traces_of
 from tests.projecting import DatabaseProjection, Projection, project
 from tests.sample_runs import SampleRun
+from tests.trees import complete
 from tracer.records import Status
 from tracer.records.events import Event
 from tracer.records.spans import Span
@@ -63,7 +64,7 @@ class Site:
         assert response.status_code == 200, response.text
         body = response.json()
         assert isinstance(body, dict)
-        return body
+        return complete(body) if path.endswith("/tree") else body
 
 
 async def record_demo(database_url: str, home: Path) -> str:

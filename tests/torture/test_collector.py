@@ -30,6 +30,7 @@ from tests.house.test_distributions import PROGRAMS, run
 from tests.otel import captured
 from tests.otel.coding_agents import captured as coding_agents
 from tests.torture.lengths import IS_LONG, say
+from tests.trees import complete
 
 ROTEL = "rotel==0.0.1a15"
 AWAY_SECONDS = 60.0 if IS_LONG else 0.0
@@ -98,7 +99,7 @@ def trees(url: str, key: str, ids: Iterable[str]) -> dict[str, Any]:
         answers = {
             each: client.get(f"/api/plans/{each}/tree", params={"payloads": "full"}) for each in ids
         }
-    return {each: _comparable(answer.json()) for each, answer in answers.items()}
+    return {each: _comparable(complete(answer.json())) for each, answer in answers.items()}
 
 
 def different(expected: dict[str, Any], found: dict[str, Any]) -> dict[str, str]:

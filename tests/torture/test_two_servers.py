@@ -22,6 +22,7 @@ from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, load_of
 from tests.torture.pgbouncer import pgbouncer
+from tests.trees import complete
 from tracer.clock import utc_now
 from tracer.records import new_id
 from tracer.records.events import PlanStarted
@@ -144,8 +145,7 @@ def client_of(address: str) -> httpx2.AsyncClient:
 
 async def tree_of(client: httpx2.AsyncClient, root: UUID) -> dict[str, Any]:
     answer = await client.get(f"/api/plans/{root}/tree")
-    tree: dict[str, Any] = answer.raise_for_status().json()
-    return tree
+    return complete(answer.raise_for_status().json())
 
 
 async def _is_shown_as(client: httpx2.AsyncClient, root: UUID, status: str) -> bool:

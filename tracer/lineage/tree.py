@@ -65,6 +65,7 @@ class TreeTotals(Struct, rename="camel", frozen=True, gc=False):
 
 
 NO_TOTALS = TreeTotals()
+ONE_CALL = TreeTotals(tool_calls=1)
 
 
 class RowError(TypedDict):
@@ -75,29 +76,29 @@ class RowError(TypedDict):
     stack: str | None
 
 
-class Row(Struct, rename="camel", tag_field="kind", gc=False):
-    """The fields that all kinds of rows have."""
+class Row(Struct, rename="camel", tag_field="kind", gc=False, omit_defaults=True):
+    """The fields that all kinds of rows have. JSON leaves out fields that have their default."""
 
     kind: ClassVar[Kind]
 
     status: ShownStatus
-    reason: str | None
-    started_at: Time | None
-    finished_at: Time | None
-    abandoned_at: Time | None
+    reason: str | None = None
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    abandoned_at: Time | None = None
     duration_ms: Annotated[
         float | None, Meta(description="The duration in milliseconds; null while it is open.")
-    ]
+    ] = None
     clock_shift_us: Annotated[
         int | None,
         Meta(
             description="The microseconds added to its recorded times to correct its process's "
             "clock; null if none."
         ),
-    ]
-    position: int | None
-    masked: list[str] | None
-    error: RowError | None
+    ] = None
+    position: int | None = None
+    masked: list[str] | None = None
+    error: RowError | None = None
 
 
 # Rows: `make fields` writes them.
@@ -108,24 +109,24 @@ class PlanRow(Row, tag=Kind.PLAN.value):
 
     kind: ClassVar[Kind] = Kind.PLAN
 
-    root_plan_id: Id
-    plan_id: Id
-    parent_plan_id: Id | None
-    tool_call_id: Id | None
-    opened_by_step_id: Id | None
-    depth: int | None
-    title: str | None
-    agent_name: str | None
-    template: str | None
-    template_version: str | None
-    inferred: bool
-    inferred_from: str | None
-    user_request: str | None
-    user_request_bytes: int | None
-    user_request_truncated: bool
-    summary: str | None
-    summary_bytes: int | None
-    summary_truncated: bool
+    root_plan_id: Id = ""
+    plan_id: Id = ""
+    parent_plan_id: Id | None = None
+    tool_call_id: Id | None = None
+    opened_by_step_id: Id | None = None
+    depth: int | None = None
+    title: str | None = None
+    agent_name: str | None = None
+    template: str | None = None
+    template_version: str | None = None
+    inferred: bool = False
+    inferred_from: str | None = None
+    user_request: str | None = None
+    user_request_bytes: int | None = None
+    user_request_truncated: bool = False
+    summary: str | None = None
+    summary_bytes: int | None = None
+    summary_truncated: bool = False
 
 
 class StepRow(Row, tag=Kind.STEP.value):
@@ -133,15 +134,15 @@ class StepRow(Row, tag=Kind.STEP.value):
 
     kind: ClassVar[Kind] = Kind.STEP
 
-    step_id: Id
-    plan_id: Id | None
-    agent_name: str | None
-    request: str | None
-    request_bytes: int | None
-    request_truncated: bool
-    result: str | None
-    result_bytes: int | None
-    result_truncated: bool
+    step_id: Id = ""
+    plan_id: Id | None = None
+    agent_name: str | None = None
+    request: str | None = None
+    request_bytes: int | None = None
+    request_truncated: bool = False
+    result: str | None = None
+    result_bytes: int | None = None
+    result_truncated: bool = False
 
 
 class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
@@ -149,18 +150,18 @@ class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
 
     kind: ClassVar[Kind] = Kind.THINK_ACT
 
-    think_act_id: Id
-    step_id: Id | None
-    requested_model: str | None
-    model: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cost_usd: float | None
-    inferred: bool
-    inferred_from: str | None
-    thought: str | None
-    thought_bytes: int | None
-    thought_truncated: bool
+    think_act_id: Id = ""
+    step_id: Id | None = None
+    requested_model: str | None = None
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    inferred: bool = False
+    inferred_from: str | None = None
+    thought: str | None = None
+    thought_bytes: int | None = None
+    thought_truncated: bool = False
 
 
 class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
@@ -168,34 +169,34 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
 
     kind: ClassVar[Kind] = Kind.TOOL_CALL
 
-    tool_call_id: Id
-    step_id: Id | None
-    think_act_id: Id | None
-    parent_tool_call_id: Id | None
-    continued_plan_id: Id | None
-    provider_call_id: str | None
-    name: str | None
-    tool_type: str | None
-    attempt: int | None
-    forged_arguments: list[str]
-    short_circuited_by: str | None
-    still_running: bool | None
-    agent_key: str | None
-    agent_end_sequence: int | None
-    inferred: bool
-    inferred_from: str | None
-    arguments: str | None
-    arguments_bytes: int | None
-    arguments_truncated: bool
-    result: str | None
-    result_bytes: int | None
-    result_truncated: bool
-    effective_arguments: str | None
-    effective_arguments_bytes: int | None
-    effective_arguments_truncated: bool
-    state_changes: str | None
-    state_changes_bytes: int | None
-    state_changes_truncated: bool
+    tool_call_id: Id = ""
+    step_id: Id | None = None
+    think_act_id: Id | None = None
+    parent_tool_call_id: Id | None = None
+    continued_plan_id: Id | None = None
+    provider_call_id: str | None = None
+    name: str | None = None
+    tool_type: str | None = None
+    attempt: int | None = None
+    forged_arguments: list[str] = []
+    short_circuited_by: str | None = None
+    still_running: bool | None = None
+    agent_key: str | None = None
+    agent_end_sequence: int | None = None
+    inferred: bool = False
+    inferred_from: str | None = None
+    arguments: str | None = None
+    arguments_bytes: int | None = None
+    arguments_truncated: bool = False
+    result: str | None = None
+    result_bytes: int | None = None
+    result_truncated: bool = False
+    effective_arguments: str | None = None
+    effective_arguments_bytes: int | None = None
+    effective_arguments_truncated: bool = False
+    state_changes: str | None = None
+    state_changes_bytes: int | None = None
+    state_changes_truncated: bool = False
 
 
 # Rows: end.
@@ -340,8 +341,8 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     """A tool call, with the sub-plans that it opened."""
 
-    own: Own = NO_TOTALS
-    cumulative: Cumulative = NO_TOTALS
+    own: Own = ONE_CALL
+    cumulative: Cumulative = ONE_CALL
     sub_plan_count: SubPlanCount = 0
     tool_calls: Annotated[
         list[ToolCallNode],
@@ -355,10 +356,7 @@ Node = PlanNode | StepNode | ThinkActNode | ToolCallNode
 
 def unknown_plan(plan_id: UUID) -> PlanNode:
     """Return the node of a root plan that has no record."""
-    given = {"root_plan_id": str(plan_id), "plan_id": str(plan_id), "status": Status.UNKNOWN}
-    flags = dict.fromkeys(("inferred", "user_request_truncated", "summary_truncated"), False)
-    fields: dict[str, Any] = {**dict.fromkeys(PlanRow.__struct_fields__), **given, **flags}
-    return PlanNode(**fields)
+    return PlanNode(status=Status.UNKNOWN, root_plan_id=str(plan_id), plan_id=str(plan_id))
 
 
 ROWS: dict[Kind, type[Row]] = {
@@ -788,7 +786,7 @@ def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) ->
         sub_plans: Sequence[PlanNode] = ()
         if type(node) is ToolCallNode:
             is_origin = node.status == "failed" and (node.kind, node.tool_call_id) in origin_keys
-            itself = _FAILED_CALL if is_origin else _CALL
+            itself = _FAILED_CALL if is_origin else ONE_CALL
             below, sub_plans = node.tool_calls, node.sub_plans
             if not below and not sub_plans:  # most nodes
                 node.own = node.cumulative = itself
@@ -835,7 +833,6 @@ def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) 
     )
 
 
-_CALL = TreeTotals(tool_calls=1)
 _FAILED_CALL = TreeTotals(tool_calls=1, failures=1)
 _FAILURE = TreeTotals(failures=1)
 
@@ -852,7 +849,7 @@ def _sum(itself: TreeTotals, parts: list[TreeTotals]) -> TreeTotals:
     tool_calls = itself.tool_calls
     failures = itself.failures
     for part in parts:
-        if part is _CALL:  # most parts
+        if part is ONE_CALL:  # most parts
             tool_calls += 1
             continue
         input_tokens += part.input_tokens

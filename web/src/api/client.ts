@@ -1,5 +1,6 @@
 /** The questions that the viewer asks the API. */
 import createClient from 'openapi-fetch'
+import { completeTree } from './complete'
 import { takeFirstAnswer } from './first-answers'
 import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
@@ -202,7 +203,7 @@ export function readTree(planId: string): Promise<Outcome<PlanNode>> {
     client
       .GET('/api/plans/{planId}/tree', { params, parseAs: 'blob' })
       .then(async ({ data, ...rest }) =>
-        data ? { ...rest, data: JSON.parse(await data.text()) as PlanNode } : rest,
+        data ? { ...rest, data: completeTree(JSON.parse(await data.text()) as PlanNode) } : rest,
       ),
   )
 }

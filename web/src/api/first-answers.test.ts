@@ -21,13 +21,13 @@ function open(path: string) {
 afterEach(() => vi.unstubAllGlobals())
 
 test('a run and its tree are requested once, before the viewer loads', async () => {
-  answer = () => Promise.resolve(Response.json({ planId: RUN }))
+  answer = () => Promise.resolve(Response.json({ kind: 'plan', planId: RUN }))
   open(`/runs/${RUN}`)
   const paths = [`/api/runs/${RUN}`, `/api/plans/${RUN}/tree`]
   expect(asked).toEqual(paths)
 
-  expect(await readRun(RUN)).toEqual({ ok: true, value: { planId: RUN } })
-  expect(await readTree(RUN)).toEqual({ ok: true, value: { planId: RUN } })
+  expect(await readRun(RUN)).toMatchObject({ ok: true, value: { planId: RUN } })
+  expect(await readTree(RUN)).toMatchObject({ ok: true, value: { planId: RUN } })
   expect(asked).toEqual(paths)
   await readTree(RUN)
   expect(asked).toEqual([...paths, `/api/plans/${RUN}/tree`])

@@ -65,6 +65,8 @@ export interface paths {
         /**
          * Read Tree
          * @description Read a plan and everything below it as a tree.
+         *
+         *     Records leave out the fields whose values are their defaults, such as null and empty lists.
          */
         get: operations["read_tree"];
         put?: never;
@@ -6466,22 +6468,47 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position among the sub-plans of one tool call or step, from 0. */
+            /**
+             * @description The position among the sub-plans of one tool call or step, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
@@ -6493,45 +6520,110 @@ export interface components {
              * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
-            /** @description The plan whose tool call or step opened this one; null for the root plan. */
+            /**
+             * @description The plan whose tool call or step opened this one; null for the root plan.
+             * @default null
+             */
             parentPlanId: string | null;
-            /** @description The tool call that opened this sub-plan. */
+            /**
+             * @description The tool call that opened this sub-plan.
+             * @default null
+             */
             toolCallId: string | null;
-            /** @description The step that opened this sub-plan without a tool call: a hand-off. */
+            /**
+             * @description The step that opened this sub-plan without a tool call: a hand-off.
+             * @default null
+             */
             openedByStepId: string | null;
-            /** @description The number of plans above this one: 0 for the root plan. */
+            /**
+             * @description The number of plans above this one: 0 for the root plan.
+             * @default null
+             */
             depth: number | null;
-            /** @description The title; if none was recorded, the first line of the request. */
+            /**
+             * @description The title; if none was recorded, the first line of the request.
+             * @default null
+             */
             title: string | null;
-            /** @description The agent that runs the plan. */
+            /**
+             * @description The agent that runs the plan.
+             * @default null
+             */
             agentName: string | null;
-            /** @description The plan template that the plan was created from. */
+            /**
+             * @description The plan template that the plan was created from.
+             * @default null
+             */
             template: string | null;
-            /** @description The version of the template. */
+            /**
+             * @description The version of the template.
+             * @default null
+             */
             templateVersion: string | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The request, word for word. */
+            /**
+             * @description The request, word for word.
+             * @default null
+             */
             userRequest: string | null;
+            /** @default null */
             userRequestBytes: number | null;
+            /** @default false */
             userRequestTruncated: boolean;
-            /** @description The outcome of the plan, as text. */
+            /**
+             * @description The outcome of the plan, as text.
+             * @default null
+             */
             summary: string | null;
+            /** @default null */
             summaryBytes: number | null;
+            /** @default false */
             summaryTruncated: boolean;
-            /** @description The totals of the node and the records below it, without sub-plans. */
+            /**
+             * @description The totals of the node and the records below it, without sub-plans.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             own: components["schemas"]["TreeTotals"];
-            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             cumulative: components["schemas"]["TreeTotals"];
+            /** @default null */
             parentActToolCall: components["schemas"]["Opener"] | null;
             /** @description Only at the root plan of a later part of a piece of work, which is shown below the call that it continues. */
             continues?: components["schemas"]["Continuation"];
             /** @description Only at a later part whose other records are left out, because the parts before it have many: its totals. Read the part as a run of its own. */
             folded?: components["schemas"]["TreeTotals"];
-            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            /**
+             * @description The number of sub-plans that the node opened, whether the tree shows them or not.
+             * @default 0
+             */
             subPlanCount: number;
+            /** @default [] */
             agentExecutions: components["schemas"]["StepNode"][];
             /** @description Only at the root of the tree: the records at which failures began. Records that made the root fail come first, and of these the one that ended last. */
             failureOrigins?: components["schemas"]["FailureOrigin"][];
@@ -6607,50 +6699,121 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position among the plan's steps, from 0. */
+            /**
+             * @description The position among the plan's steps, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The step's id.
              */
             stepId: string;
-            /** @description The plan of the step; null if only the step's id is known. */
+            /**
+             * @description The plan of the step; null if only the step's id is known.
+             * @default null
+             */
             planId: string | null;
-            /** @description The agent that executes the step. */
+            /**
+             * @description The agent that executes the step.
+             * @default null
+             */
             agentName: string | null;
-            /** @description The request to the agent. */
+            /**
+             * @description The request to the agent.
+             * @default null
+             */
             request: string | null;
+            /** @default null */
             requestBytes: number | null;
+            /** @default false */
             requestTruncated: boolean;
-            /** @description The agent's final answer. */
+            /**
+             * @description The agent's final answer.
+             * @default null
+             */
             result: string | null;
+            /** @default null */
             resultBytes: number | null;
+            /** @default false */
             resultTruncated: boolean;
-            /** @description The totals of the node and the records below it, without sub-plans. */
+            /**
+             * @description The totals of the node and the records below it, without sub-plans.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             own: components["schemas"]["TreeTotals"];
-            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             cumulative: components["schemas"]["TreeTotals"];
-            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            /**
+             * @description The number of sub-plans that the node opened, whether the tree shows them or not.
+             * @default 0
+             */
             subPlanCount: number;
+            /** @default [] */
             thinkActs: components["schemas"]["ThinkActNode"][];
-            /** @description The calls that the step made outside of any round. */
+            /**
+             * @description The calls that the step made outside of any round.
+             * @default []
+             */
             toolCalls: components["schemas"]["ToolCallNode"][];
-            /** @description The sub-plans that the agent opened without a tool call. */
+            /**
+             * @description The sub-plans that the agent opened without a tool call.
+             * @default []
+             */
             subPlans: components["schemas"]["PlanNode"][];
         };
         /**
@@ -6665,52 +6828,127 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The number of the think-act within the step, from 0. */
+            /**
+             * @description The number of the think-act within the step, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The think-act's id.
              */
             thinkActId: string;
-            /** @description The step of the think-act; null if only the think-act's id is known. */
+            /**
+             * @description The step of the think-act; null if only the think-act's id is known.
+             * @default null
+             */
             stepId: string | null;
-            /** @description The name of the requested model. */
+            /**
+             * @description The name of the requested model.
+             * @default null
+             */
             requestedModel: string | null;
-            /** @description The name of the model that answered, as the provider reports it. */
+            /**
+             * @description The name of the model that answered, as the provider reports it.
+             * @default null
+             */
             model: string | null;
-            /** @description The number of input tokens. */
+            /**
+             * @description The number of input tokens.
+             * @default null
+             */
             inputTokens: number | null;
-            /** @description The number of output tokens. */
+            /**
+             * @description The number of output tokens.
+             * @default null
+             */
             outputTokens: number | null;
-            /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
+            /**
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
+             * @default null
+             */
             costUsd: number | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The text of the model's answer. */
+            /**
+             * @description The text of the model's answer.
+             * @default null
+             */
             thought: string | null;
+            /** @default null */
             thoughtBytes: number | null;
+            /** @default false */
             thoughtTruncated: boolean;
-            /** @description The totals of the node and the records below it, without sub-plans. */
+            /**
+             * @description The totals of the node and the records below it, without sub-plans.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             own: components["schemas"]["TreeTotals"];
-            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 0,
+             *       "failures": 0
+             *     }
+             */
             cumulative: components["schemas"]["TreeTotals"];
+            /** @default [] */
             toolCalls: components["schemas"]["ToolCallNode"][];
         };
         /**
@@ -6725,82 +6963,199 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position in the think-act or in the batch, from 0. */
+            /**
+             * @description The position in the think-act or in the batch, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The tool call's id.
              */
             toolCallId: string;
-            /** @description The step that made the call; null if only the call's id is known. */
+            /**
+             * @description The step that made the call; null if only the call's id is known.
+             * @default null
+             */
             stepId: string | null;
-            /** @description The think-act that requested the call; null for a call outside of any think-act. */
+            /**
+             * @description The think-act that requested the call; null for a call outside of any think-act.
+             * @default null
+             */
             thinkActId: string | null;
-            /** @description The batch call that contains this call, or the call whose tool made it. */
+            /**
+             * @description The batch call that contains this call, or the call whose tool made it.
+             * @default null
+             */
             parentToolCallId: string | null;
-            /** @description The sub-plan that this call continued. An earlier tool call opened the sub-plan. */
+            /**
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
+             * @default null
+             */
             continuedPlanId: string | null;
-            /** @description The id that the model provider assigned. It may repeat or be empty. */
+            /**
+             * @description The id that the model provider assigned. It may repeat or be empty.
+             * @default null
+             */
             providerCallId: string | null;
-            /** @description The tool's name as the model called it. */
+            /**
+             * @description The tool's name as the model called it.
+             * @default null
+             */
             name: string | null;
-            /** @description The kind of tool, such as `STATELESS` or `SUBPLAN`. */
+            /**
+             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
+             * @default null
+             */
             toolType: string | null;
-            /** @description The number of attempts, at least 1. */
+            /**
+             * @description The number of attempts, at least 1.
+             * @default null
+             */
             attempt: number | null;
-            /** @description The names of hidden parameters that the model or a hook tried to supply, sorted. */
+            /**
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
+             * @default []
+             */
             forgedArguments: string[];
-            /** @description The hook that returned the result instead of the tool. */
+            /**
+             * @description The hook that returned the result instead of the tool.
+             * @default null
+             */
             shortCircuitedBy: string | null;
-            /** @description True if the call ended while its tool continued to run, after a timeout for example. */
+            /**
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
+             * @default null
+             */
             stillRunning: boolean | null;
-            /** @description The emitter's id of the agent that the call set to work. */
+            /**
+             * @description The emitter's id of the agent that the call set to work.
+             * @default null
+             */
             agentKey: string | null;
-            /** @description The emitter's number of the event with which this agent ended in the background. */
+            /**
+             * @description The emitter's number of the event with which this agent ended in the background.
+             * @default null
+             */
             agentEndSequence: number | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The arguments as the received text, usually JSON. */
+            /**
+             * @description The arguments as the received text, usually JSON.
+             * @default null
+             */
             arguments: string | null;
+            /** @default null */
             argumentsBytes: number | null;
+            /** @default false */
             argumentsTruncated: boolean;
-            /** @description The result as the received text, usually JSON. */
+            /**
+             * @description The result as the received text, usually JSON.
+             * @default null
+             */
             result: string | null;
+            /** @default null */
             resultBytes: number | null;
+            /** @default false */
             resultTruncated: boolean;
-            /** @description The arguments of the latest attempt, if hooks changed them. */
+            /**
+             * @description The arguments of the latest attempt, if hooks changed them.
+             * @default null
+             */
             effectiveArguments: string | null;
+            /** @default null */
             effectiveArgumentsBytes: number | null;
+            /** @default false */
             effectiveArgumentsTruncated: boolean;
-            /** @description The call's changes of the session state, as the text of a JSON array. */
+            /**
+             * @description The call's changes of the session state, as the text of a JSON array.
+             * @default null
+             */
             stateChanges: string | null;
+            /** @default null */
             stateChangesBytes: number | null;
+            /** @default false */
             stateChangesTruncated: boolean;
-            /** @description The totals of the node and the records below it, without sub-plans. */
+            /**
+             * @description The totals of the node and the records below it, without sub-plans.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 1,
+             *       "failures": 0
+             *     }
+             */
             own: components["schemas"]["TreeTotals"];
-            /** @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them. */
+            /**
+             * @description The totals of the node and all records below it, including sub-plans. The parameter `depth` has no effect on them.
+             * @default {
+             *       "inputTokens": 0,
+             *       "outputTokens": 0,
+             *       "costUsd": 0,
+             *       "unpricedCalls": 0,
+             *       "toolCalls": 1,
+             *       "failures": 0
+             *     }
+             */
             cumulative: components["schemas"]["TreeTotals"];
-            /** @description The number of sub-plans that the node opened, whether the tree shows them or not. */
+            /**
+             * @description The number of sub-plans that the node opened, whether the tree shows them or not.
+             * @default 0
+             */
             subPlanCount: number;
-            /** @description The calls that this call made, as the call of a batch tool does. */
+            /**
+             * @description The calls that this call made, as the call of a batch tool does.
+             * @default []
+             */
             toolCalls: components["schemas"]["ToolCallNode"][];
+            /** @default [] */
             subPlans: components["schemas"]["PlanNode"][];
         };
         /**
@@ -6849,22 +7204,47 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position among the sub-plans of one tool call or step, from 0. */
+            /**
+             * @description The position among the sub-plans of one tool call or step, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
@@ -6876,33 +7256,73 @@ export interface components {
              * @description The plan's id. The id of a root plan is also the id of the run.
              */
             planId: string;
-            /** @description The plan whose tool call or step opened this one; null for the root plan. */
+            /**
+             * @description The plan whose tool call or step opened this one; null for the root plan.
+             * @default null
+             */
             parentPlanId: string | null;
-            /** @description The tool call that opened this sub-plan. */
+            /**
+             * @description The tool call that opened this sub-plan.
+             * @default null
+             */
             toolCallId: string | null;
-            /** @description The step that opened this sub-plan without a tool call: a hand-off. */
+            /**
+             * @description The step that opened this sub-plan without a tool call: a hand-off.
+             * @default null
+             */
             openedByStepId: string | null;
-            /** @description The number of plans above this one: 0 for the root plan. */
+            /**
+             * @description The number of plans above this one: 0 for the root plan.
+             * @default null
+             */
             depth: number | null;
-            /** @description The title; if none was recorded, the first line of the request. */
+            /**
+             * @description The title; if none was recorded, the first line of the request.
+             * @default null
+             */
             title: string | null;
-            /** @description The agent that runs the plan. */
+            /**
+             * @description The agent that runs the plan.
+             * @default null
+             */
             agentName: string | null;
-            /** @description The plan template that the plan was created from. */
+            /**
+             * @description The plan template that the plan was created from.
+             * @default null
+             */
             template: string | null;
-            /** @description The version of the template. */
+            /**
+             * @description The version of the template.
+             * @default null
+             */
             templateVersion: string | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The request, word for word. */
+            /**
+             * @description The request, word for word.
+             * @default null
+             */
             userRequest: string | null;
+            /** @default null */
             userRequestBytes: number | null;
+            /** @default false */
             userRequestTruncated: boolean;
-            /** @description The outcome of the plan, as text. */
+            /**
+             * @description The outcome of the plan, as text.
+             * @default null
+             */
             summary: string | null;
+            /** @default null */
             summaryBytes: number | null;
+            /** @default false */
             summaryTruncated: boolean;
         };
         /**
@@ -6917,39 +7337,80 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position among the plan's steps, from 0. */
+            /**
+             * @description The position among the plan's steps, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The step's id.
              */
             stepId: string;
-            /** @description The plan of the step; null if only the step's id is known. */
+            /**
+             * @description The plan of the step; null if only the step's id is known.
+             * @default null
+             */
             planId: string | null;
-            /** @description The agent that executes the step. */
+            /**
+             * @description The agent that executes the step.
+             * @default null
+             */
             agentName: string | null;
-            /** @description The request to the agent. */
+            /**
+             * @description The request to the agent.
+             * @default null
+             */
             request: string | null;
+            /** @default null */
             requestBytes: number | null;
+            /** @default false */
             requestTruncated: boolean;
-            /** @description The agent's final answer. */
+            /**
+             * @description The agent's final answer.
+             * @default null
+             */
             result: string | null;
+            /** @default null */
             resultBytes: number | null;
+            /** @default false */
             resultTruncated: boolean;
         };
         /**
@@ -6964,47 +7425,101 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The number of the think-act within the step, from 0. */
+            /**
+             * @description The number of the think-act within the step, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The think-act's id.
              */
             thinkActId: string;
-            /** @description The step of the think-act; null if only the think-act's id is known. */
+            /**
+             * @description The step of the think-act; null if only the think-act's id is known.
+             * @default null
+             */
             stepId: string | null;
-            /** @description The name of the requested model. */
+            /**
+             * @description The name of the requested model.
+             * @default null
+             */
             requestedModel: string | null;
-            /** @description The name of the model that answered, as the provider reports it. */
+            /**
+             * @description The name of the model that answered, as the provider reports it.
+             * @default null
+             */
             model: string | null;
-            /** @description The number of input tokens. */
+            /**
+             * @description The number of input tokens.
+             * @default null
+             */
             inputTokens: number | null;
-            /** @description The number of output tokens. */
+            /**
+             * @description The number of output tokens.
+             * @default null
+             */
             outputTokens: number | null;
-            /** @description The cost in US dollars: by the project's prices, else as reported, else by the price list. */
+            /**
+             * @description The cost in US dollars: by the project's prices, else as reported, else by the price list.
+             * @default null
+             */
             costUsd: number | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The text of the model's answer. */
+            /**
+             * @description The text of the model's answer.
+             * @default null
+             */
             thought: string | null;
+            /** @default null */
             thoughtBytes: number | null;
+            /** @default false */
             thoughtTruncated: boolean;
         };
         /**
@@ -7019,73 +7534,163 @@ export interface components {
              * @enum {string}
              */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The kind of ending, such as `timed_out` or `round_limit`. */
+            /**
+             * @description The kind of ending, such as `timed_out` or `round_limit`.
+             * @default null
+             */
             reason: string | null;
-            /** @description The start time, by the recording process's clock. */
+            /**
+             * @description The start time, by the recording process's clock.
+             * @default null
+             */
             startedAt: string | null;
-            /** @description The end time, by the recording process's clock. */
+            /**
+             * @description The end time, by the recording process's clock.
+             * @default null
+             */
             finishedAt: string | null;
-            /** @description When its recorder's lease expired while the record was open. */
+            /**
+             * @description When its recorder's lease expired while the record was open.
+             * @default null
+             */
             abandonedAt: string | null;
-            /** @description The duration in milliseconds; null while it is open. */
+            /**
+             * @description The duration in milliseconds; null while it is open.
+             * @default null
+             */
             durationMs: number | null;
-            /** @description The microseconds added to its recorded times to correct its process's clock; null if none. */
+            /**
+             * @description The microseconds added to its recorded times to correct its process's clock; null if none.
+             * @default null
+             */
             clockShiftUs: number | null;
-            /** @description The position in the think-act or in the batch, from 0. */
+            /**
+             * @description The position in the think-act or in the batch, from 0.
+             * @default null
+             */
             position: number | null;
-            /** @description Pointers to masked or omitted values, such as `arguments:/password`, sorted. */
+            /**
+             * @description Pointers to masked or omitted values, such as `arguments:/password`, sorted.
+             * @default null
+             */
             masked: string[] | null;
+            /** @default null */
             error: components["schemas"]["RowError"] | null;
             /**
              * Format: uuid
              * @description The tool call's id.
              */
             toolCallId: string;
-            /** @description The step that made the call; null if only the call's id is known. */
+            /**
+             * @description The step that made the call; null if only the call's id is known.
+             * @default null
+             */
             stepId: string | null;
-            /** @description The think-act that requested the call; null for a call outside of any think-act. */
+            /**
+             * @description The think-act that requested the call; null for a call outside of any think-act.
+             * @default null
+             */
             thinkActId: string | null;
-            /** @description The batch call that contains this call, or the call whose tool made it. */
+            /**
+             * @description The batch call that contains this call, or the call whose tool made it.
+             * @default null
+             */
             parentToolCallId: string | null;
-            /** @description The sub-plan that this call continued. An earlier tool call opened the sub-plan. */
+            /**
+             * @description The sub-plan that this call continued. An earlier tool call opened the sub-plan.
+             * @default null
+             */
             continuedPlanId: string | null;
-            /** @description The id that the model provider assigned. It may repeat or be empty. */
+            /**
+             * @description The id that the model provider assigned. It may repeat or be empty.
+             * @default null
+             */
             providerCallId: string | null;
-            /** @description The tool's name as the model called it. */
+            /**
+             * @description The tool's name as the model called it.
+             * @default null
+             */
             name: string | null;
-            /** @description The kind of tool, such as `STATELESS` or `SUBPLAN`. */
+            /**
+             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
+             * @default null
+             */
             toolType: string | null;
-            /** @description The number of attempts, at least 1. */
+            /**
+             * @description The number of attempts, at least 1.
+             * @default null
+             */
             attempt: number | null;
-            /** @description The names of hidden parameters that the model or a hook tried to supply, sorted. */
+            /**
+             * @description The names of hidden parameters that the model or a hook tried to supply, sorted.
+             * @default []
+             */
             forgedArguments: string[];
-            /** @description The hook that returned the result instead of the tool. */
+            /**
+             * @description The hook that returned the result instead of the tool.
+             * @default null
+             */
             shortCircuitedBy: string | null;
-            /** @description True if the call ended while its tool continued to run, after a timeout for example. */
+            /**
+             * @description True if the call ended while its tool continued to run, after a timeout for example.
+             * @default null
+             */
             stillRunning: boolean | null;
-            /** @description The emitter's id of the agent that the call set to work. */
+            /**
+             * @description The emitter's id of the agent that the call set to work.
+             * @default null
+             */
             agentKey: string | null;
-            /** @description The emitter's number of the event with which this agent ended in the background. */
+            /**
+             * @description The emitter's number of the event with which this agent ended in the background.
+             * @default null
+             */
             agentEndSequence: number | null;
-            /** @description True if it, or the link to its parent, was reconstructed rather than recorded. */
+            /**
+             * @description True if it, or the link to its parent, was reconstructed rather than recorded.
+             * @default false
+             */
             inferred: boolean;
-            /** @description The evidence for the reconstruction. */
+            /**
+             * @description The evidence for the reconstruction.
+             * @default null
+             */
             inferredFrom: string | null;
-            /** @description The arguments as the received text, usually JSON. */
+            /**
+             * @description The arguments as the received text, usually JSON.
+             * @default null
+             */
             arguments: string | null;
+            /** @default null */
             argumentsBytes: number | null;
+            /** @default false */
             argumentsTruncated: boolean;
-            /** @description The result as the received text, usually JSON. */
+            /**
+             * @description The result as the received text, usually JSON.
+             * @default null
+             */
             result: string | null;
+            /** @default null */
             resultBytes: number | null;
+            /** @default false */
             resultTruncated: boolean;
-            /** @description The arguments of the latest attempt, if hooks changed them. */
+            /**
+             * @description The arguments of the latest attempt, if hooks changed them.
+             * @default null
+             */
             effectiveArguments: string | null;
+            /** @default null */
             effectiveArgumentsBytes: number | null;
+            /** @default false */
             effectiveArgumentsTruncated: boolean;
-            /** @description The call's changes of the session state, as the text of a JSON array. */
+            /**
+             * @description The call's changes of the session state, as the text of a JSON array.
+             * @default null
+             */
             stateChanges: string | null;
+            /** @default null */
             stateChangesBytes: number | null;
+            /** @default false */
             stateChangesTruncated: boolean;
         };
         /**
@@ -7768,11 +8373,8 @@ export interface operations {
                      *       "depth": 0,
                      *       "title": "Weekly health review",
                      *       "agentName": "planner",
-                     *       "inferred": false,
                      *       "userRequest": "How was my week?",
                      *       "userRequestBytes": 16,
-                     *       "userRequestTruncated": false,
-                     *       "summaryTruncated": false,
                      *       "own": {
                      *         "inputTokens": 120,
                      *         "outputTokens": 40,
@@ -7803,10 +8405,8 @@ export interface operations {
                      *           "agentName": "planner",
                      *           "request": "Review the week",
                      *           "requestBytes": 15,
-                     *           "requestTruncated": false,
                      *           "result": "All is well.",
                      *           "resultBytes": 12,
-                     *           "resultTruncated": false,
                      *           "own": {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
@@ -7823,7 +8423,6 @@ export interface operations {
                      *             "toolCalls": 1,
                      *             "failures": 0
                      *           },
-                     *           "subPlanCount": 0,
                      *           "thinkActs": [
                      *             {
                      *               "kind": "thinkAct",
@@ -7839,10 +8438,8 @@ export interface operations {
                      *               "inputTokens": 120,
                      *               "outputTokens": 40,
                      *               "costUsd": 0.0004,
-                     *               "inferred": false,
                      *               "thought": "I look the medication up.",
                      *               "thoughtBytes": 25,
-                     *               "thoughtTruncated": false,
                      *               "own": {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
@@ -7874,16 +8471,10 @@ export interface operations {
                      *                   "name": "medication_check",
                      *                   "toolType": "SUBPLAN",
                      *                   "attempt": 1,
-                     *                   "forgedArguments": [],
-                     *                   "inferred": false,
                      *                   "arguments": "{\"patient\": \"p-1\"}",
                      *                   "argumentsBytes": 18,
-                     *                   "argumentsTruncated": false,
                      *                   "result": "No interaction.",
                      *                   "resultBytes": 15,
-                     *                   "resultTruncated": false,
-                     *                   "effectiveArgumentsTruncated": false,
-                     *                   "stateChangesTruncated": false,
                      *                   "own": {
                      *                     "inputTokens": 120,
                      *                     "outputTokens": 40,
@@ -7901,7 +8492,6 @@ export interface operations {
                      *                     "failures": 0
                      *                   },
                      *                   "subPlanCount": 1,
-                     *                   "toolCalls": [],
                      *                   "subPlans": [
                      *                     {
                      *                       "kind": "plan",
@@ -7917,11 +8507,8 @@ export interface operations {
                      *                       "depth": 1,
                      *                       "title": "Medication check",
                      *                       "agentName": "planner",
-                     *                       "inferred": false,
                      *                       "userRequest": "Check the medication of p-1",
                      *                       "userRequestBytes": 27,
-                     *                       "userRequestTruncated": false,
-                     *                       "summaryTruncated": false,
                      *                       "own": {
                      *                         "inputTokens": 120,
                      *                         "outputTokens": 40,
@@ -7943,17 +8530,13 @@ export interface operations {
                      *                         "name": "medication_check",
                      *                         "arguments": "{\"patient\": \"p-1\"}",
                      *                         "status": "succeeded"
-                     *                       },
-                     *                       "subPlanCount": 0,
-                     *                       "agentExecutions": []
+                     *                       }
                      *                     }
                      *                   ]
                      *                 }
                      *               ]
                      *             }
-                     *           ],
-                     *           "toolCalls": [],
-                     *           "subPlans": []
+                     *           ]
                      *         }
                      *       ],
                      *       "unplaced": [],

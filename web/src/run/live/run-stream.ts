@@ -1,6 +1,7 @@
 /** The stream of what changes in a run, open while the page is looked at. */
 import { useEventListener } from '@vueuse/core'
 import { onScopeDispose } from 'vue'
+import { completeChanges } from '../../api/complete'
 import type { RunChanges } from '../../api/shapes'
 
 /** After so many breaks in a row, although the server answers otherwise, the stream pauses. */
@@ -69,7 +70,7 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
 
   function onMessage(event: MessageEvent<string>) {
     breaks = 0
-    hearer.changes(JSON.parse(event.data) as RunChanges, Number(event.lastEventId))
+    hearer.changes(completeChanges(JSON.parse(event.data) as RunChanges), Number(event.lastEventId))
   }
 
   function onDeleted() {
