@@ -44,6 +44,7 @@ def workers_of(server_url: str) -> list[Node]:
         return [(host, port) for host, port in found.fetchall()]
 
 
+@cache
 def tests_run_on_citus() -> bool:
     """Return whether the tests' server is the coordinator of a cluster."""
     url = os.environ.get("TRACER_TEST_DATABASE_URL")

@@ -26,7 +26,7 @@ os.environ.setdefault("TRACER_PROJECTORS", "0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-pytest_plugins = ["tests.profiles"]
+pytest_plugins = ["tests.profiles", "tests.statements"]
 
 os.environ.pop("CI", None)  # on CI, pytest prints a failed comparison of records whole: pages
 

@@ -254,7 +254,13 @@ def _filled(query: str, params: list[Any], connection: psycopg.Connection) -> st
 
 
 IS_OF_NO_RUN = (
-    *("plan.plan_id = %(plan)s", "FROM project", "recorder_lease", "min(due_at)", DUE),
+    *(
+        "plan.plan_id = %(plan)s AND plan.project_id",
+        "FROM project",
+        "recorder_lease",
+        "min(due_at)",
+        DUE,
+    ),
     *("FROM model_price", "pg_stat_activity"),
 )
 """What goes by a bare id, or is no query of runs."""

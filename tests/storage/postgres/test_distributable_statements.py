@@ -1,7 +1,8 @@
 """Citus can execute the statements of the projection, of reprojection and of the linker.
 
 Read from the text alone, because most test runs have no coordinator. `test_citus.py` executes them
-on one.
+on one. Forms that Citus rejects are also searched for in the views, and by `tests/statements.py` in
+each statement that a test of the storage sends.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.citus_forms import rejected_forms
+from tests.statements import fingerprint
 from tracer.records.record_classes import RECORDS
 from tracer.storage.postgres import METADATA, linker, projection, projection_rows, spans, writer
+from tracer.storage.postgres.migrate import VIEWS_FILE
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
@@ -97,3 +101,98 @@ def test_update_assignments_use_no_time_zone_and_a_clock_only_by_itself(
     intervals = re.findall(r"interval '", assigned)
     in_utc = re.findall(r"AT TIME ZONE 'UTC' \+ [^']*interval '", assigned)
     assert len(intervals) == len(in_utc)
+
+
+IN_RUN = "root_plan_id = %(run)s"
+
+
+@pytest.mark.parametrize(
+    ("rejected", "reason", "accepted"),
+    [
+        (
+            "SELECT 1 FROM run CROSS JOIN LATERAL (SELECT run.status) AS one",
+            "LATERAL",
+            "SELECT 1 FROM run CROSS JOIN LATERAL (SELECT name FROM act_tool_info) AS one",
+        ),
+        (
+            "SELECT EXISTS (SELECT FROM run WHERE is_failed)",
+            "SELECT 1",
+            "SELECT EXISTS (SELECT 1 FROM run WHERE is_failed)",
+        ),
+        (
+            "SELECT 1 FROM run JOIN recorder_lease USING (recorder_id)",
+            "CTE",
+            "WITH lease AS (SELECT * FROM recorder_lease)"
+            " SELECT 1 FROM run JOIN lease USING (recorder_id)",
+        ),
+        (
+            "SELECT 1 FROM run WHERE EXISTS (SELECT 1 FROM recorder_lease AS lease)",
+            "CTE",
+            "SELECT 1 FROM run WHERE recorder_id IN (SELECT recorder_id FROM recorder_lease)",
+        ),
+        (
+            "SELECT 1 FROM run WHERE is_failed FOR UPDATE",
+            "several shards",
+            f"SELECT 1 FROM run WHERE {IN_RUN} FOR UPDATE",
+        ),
+        (
+            f"UPDATE run SET deleted_at = coalesce(%(now)s, now()) WHERE {IN_RUN}",
+            "read the moment first",
+            f"UPDATE run SET deleted_at = now() WHERE {IN_RUN}",
+        ),
+        (
+            "INSERT INTO run (root_plan_id) VALUES ($1) ON CONFLICT (root_plan_id)"
+            " DO UPDATE SET deleted_at = CASE WHEN is_failed THEN statement_timestamp() END",
+            "read the moment first",
+            "INSERT INTO run (root_plan_id) VALUES ($1) ON CONFLICT (root_plan_id)"
+            " DO UPDATE SET deleted_at = $2",
+        ),
+        (
+            "INSERT INTO run_group SELECT * FROM unnest($1::uuid[])",
+            "COPY",
+            "INSERT INTO run_group SELECT * FROM unnest($1::uuid[]) ON CONFLICT DO NOTHING",
+        ),
+        (
+            "SELECT status, source FROM run GROUP BY GROUPING SETS (status, source)",
+            "GROUPING SETS",
+            "SELECT status, source FROM run GROUP BY status, source",
+        ),
+        (
+            "SELECT 1 FROM unnest($1::uuid[]) AS id LEFT JOIN run ON root_plan_id = id",
+            "outer join",
+            "SELECT 1 FROM unnest($1::uuid[]) AS id JOIN run ON root_plan_id = id",
+        ),
+        (
+            "SELECT 1 FROM run WHERE EXISTS"
+            " (SELECT 1 FROM run AS other WHERE other.head_id = run.root_plan_id)",
+            "other shards",
+            "SELECT 1 FROM run WHERE EXISTS"
+            " (SELECT 1 FROM run AS other WHERE other.root_plan_id = run.root_plan_id)",
+        ),
+        (
+            "WITH RECURSIVE below AS (SELECT plan_id FROM plan_execution_record UNION"
+            " SELECT 1 FROM below JOIN plan_execution_record USING (plan_id)) TABLE below",
+            "recursive",
+            f"WITH RECURSIVE below AS (SELECT plan_id FROM plan_execution_record WHERE {IN_RUN}"
+            " UNION SELECT 1 FROM below JOIN plan_execution_record USING (plan_id)) TABLE below",
+        ),
+    ],
+)
+def test_form_that_citus_rejects_is_found_with_its_reason(
+    rejected: str, reason: str, accepted: str
+) -> None:
+    [found] = rejected_forms(rejected)
+    assert reason in found
+    assert rejected_forms(accepted) == []
+
+
+def test_bodies_of_views_and_functions_have_no_form_that_citus_rejects() -> None:
+    statements = VIEWS_FILE.read_text("utf-8").split(";\n")
+    found = {each[:60]: rejected_forms(each) for each in statements}
+    assert len(found) > 10
+    assert {name: reasons for name, reasons in found.items() if reasons} == {}
+
+
+def test_fingerprint_depends_on_the_statement_not_on_its_layout_and_numbers() -> None:
+    assert fingerprint("SELECT  1\n FROM run") == fingerprint("SELECT 2 FROM run")
+    assert fingerprint("SELECT 1 FROM run") != fingerprint("SELECT 1 FROM run_link")
