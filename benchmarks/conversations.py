@@ -66,8 +66,8 @@ def measured(bench: Bench) -> Iterator[Figure]:
         for size in (full // 10, full):
             url = stack.enter_context(bench.database())
             run = _fill(url, size)
-            server = bench.server(url, settings={"TRACER_PROJECTORS": "0"})
-            servers.append(stack.enter_context(server))
+            starting = bench.server(url, settings={"TRACER_PROJECTORS": "0"})
+            servers.append(stack.enter_context(starting))
         for name, path in READS.items():
             requests = [get(path.format(run=run))] * _AT_ONCE
             found: list[list[float]] = [[], []]

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.analysts.ward_week import tell_week
+from tests.citus_databases import tests_run_on_citus
 from tracer.storage.postgres import open_pool
 from tracer.storage.postgres.analysts import add_analyst, remove_analyst
-from tracer.storage.postgres.citus import is_spread
 from tracer.storage.postgres.projects import ensure_project
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "queries.md"
@@ -31,7 +31,7 @@ async def answered_page(database_url: str) -> str:
     """
     async with open_pool(database_url) as pool:
         await tell_week(pool, await ensure_project(pool, WARD))
-        if await is_spread(pool):
+        if tests_run_on_citus():
             return _answered_by(database_url)
         await tell_week(pool, 1)
         role = f"reader of {urlsplit(database_url).path[1:]}"

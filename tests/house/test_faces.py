@@ -21,6 +21,7 @@ INNER_MODULES = {
     ("tests/api/conftest.py", "tracer.storage.postgres.writer"),
     ("tests/api/projects.py", "tracer.storage.postgres.pool"),
     ("tests/api/test_moved_records.py", "tracer.otel.projection.project"),
+    ("tests/citus_forms.py", "tracer.storage.postgres.citus"),
     ("tests/contract/reference.py", "tracer.storage.postgres.rows"),
     ("tests/house/test_one_way.py", "tracer.storage.postgres.tables"),
     ("tests/runtime/test_cancelling_tools.py", "tracer.tools.definition"),

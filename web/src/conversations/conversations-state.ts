@@ -5,6 +5,7 @@ import { listConversations, readConversation } from '../api/client'
 import type { Failure } from '../api/outcome'
 import { useServerState } from '../api/server-state'
 import type { Conversation, Turn } from '../api/shapes'
+import { useAddress } from '../page/address'
 
 const AGAIN_ACTIVE = 2_000
 const AGAIN = 10_000
@@ -102,4 +103,27 @@ function useMore<Answer extends { nextCursor: string | null }>(
   }
 
   return { isLoadingMore, loadMore, failure }
+}
+
+/** The filters of the address, as one value that can be written. */
+export function useConversationFilters() {
+  const filters = {
+    q: useAddress('q'),
+    subject: useAddress('subject'),
+    agent: useAddress('agent'),
+    status: useAddress('status'),
+  }
+  return computed<ConversationFilters>({
+    get: () => ({
+      q: filters.q.value,
+      subject: filters.subject.value,
+      agent: filters.agent.value,
+      status: filters.status.value,
+    }),
+    set(changed) {
+      for (const [name, value] of Object.entries(changed)) {
+        filters[name as keyof ConversationFilters].value = value
+      }
+    },
+  })
 }
