@@ -12,7 +12,8 @@ import type { ListedToolStats } from '../api/shapes'
 export const COLUMNS = [
   'name',
   'calls',
-  'failed',
+  'failedHere',
+  'failedBelow',
   'failureRate',
   'abandoned',
   'p50Ms',
