@@ -18,7 +18,7 @@ def test_every_view_and_every_column_has_a_comment(database_url: str) -> None:
         views = connection.execute(RELATIONS, ["trace", "v"]).fetchall()
         columns = [each for view in views for each in connection.execute(COLUMNS, view[:1])]
 
-    assert len(views) == 13
+    assert len(views) == 14
     assert [each for each in (*views, *columns) if not each[2]] == []
 
 

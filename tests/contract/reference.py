@@ -102,6 +102,9 @@ class Reference:
         for status in (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, ABANDONED):
             figures[str(status)] = counts.pop(status, 0)
         figures["running"] = counts.total()
+        figures["failed_below"] = sum(
+            call.shown_status == Status.FAILED and self._opened_failing_plan(call) for call in calls
+        )
         times = [
             self._times(c, c.started_at, c.finished_at)
             for c in calls
@@ -113,6 +116,13 @@ class Reference:
                 index = ceil(len(times) * share / 100) - 1
                 figures[name] = durations[index] if durations else None
         return figures
+
+    def _opened_failing_plan(self, call: ActToolInfo) -> bool:
+        key = (call.root_plan_id, call.tool_call_id)
+        return any(
+            (plan.root_plan_id, plan.tool_call_id) == key and plan.shown_status == Status.FAILED
+            for plan in self.records[Kind.PLAN]
+        )
 
     def _times(
         self, call: ActToolInfo, start: datetime, end: datetime

@@ -248,7 +248,14 @@ async def test_user_id_of_the_caller_is_stored_only_in_the_diary_and_as_the_user
     empty = {name for name, text in searched.items() if not text} - {"spool", *rolled_up}
     assert empty == {
         *("analyst", "api_key", "model_price", "sign_in"),
-        *("otel_block", "otel_session", "pending_run", "removed_record", "run_link"),
+        *(
+            "otel_block",
+            "otel_session",
+            "pending_run",
+            "removed_record",
+            "run_link",
+            "conversation",
+        ),
     }
     found = [
         f"{name}: {text[max(0, at - 200) : at + 100]}"

@@ -62,7 +62,7 @@ async def test_comparison_aligns_two_runs_and_names_the_differences(
     await _open(page, site, left, right)
 
     origin = page.get_by_role("button", name=re.compile("^Diverged at "))
-    await expect(origin).to_contain_text("succeeded 1s → failed 1s")
+    await expect(origin).to_contain_text("succeeded 40ms → failed 970ms")
     failed, slower = (_row(page, call) for call in left.opening_calls)
     await expect(failed).to_contain_text("outcome")
     await expect(failed.get_by_role("gridcell").nth(2)).to_contain_text("failed")

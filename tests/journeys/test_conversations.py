@@ -83,7 +83,7 @@ async def test_reader_finds_what_the_user_wanted_and_where_it_went_wrong(
 
         await expect(page.get_by_role("heading", level=1)).to_contain_text(question)
         await expect(page.locator("strong", has_text="annual")).to_be_visible()
-        arabic = page.locator(".question .markdown", has_text="أين")
+        arabic = page.locator(".question .markdown p", has_text="أين")
         await expect(arabic).to_have_css("direction", "rtl")
         failure = page.locator(".failure", has_text="payments.internal:443")
         await expect(failure).to_be_visible()

@@ -111,7 +111,7 @@ def failure(text: str | None) -> RunFailure:
 @given(texts=LISTS, figure=st.integers(0, 2**62), budget=BUDGETS)
 def test_stats_keep_their_budget(texts: list[str | None], figure: int, budget: int) -> None:
     counts: Any = dict.fromkeys(("calls", "succeeded", "failed", "cancelled"), figure)
-    counts |= dict.fromkeys(("abandoned", "running", "sub_plans"), figure)
+    counts |= dict.fromkeys(("abandoned", "running", "sub_plans", "failed_below"), figure)
     times: Any = dict.fromkeys(("p50_ms", "p95_ms", "p99_ms"), float(figure))
     times |= dict.fromkeys(("own_p50_ms", "own_p95_ms", "own_p99_ms"), None)
     tools = [

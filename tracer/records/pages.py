@@ -361,7 +361,7 @@ class RunPreview(Run):
     """The first 300 characters of the answer."""
     label: str | None = None
     """A name for the run: its title or question in one line, without markup; if it has none, its
-    agent and what that did, such as `Claude Code · general-purpose, Bash × 3`."""
+    agent and what that did, such as `Coder · reviewer, Bash × 3`."""
     sub_agents: int = 0
     """The number of plans below the root plan."""
     failures: int = 0

@@ -3441,7 +3441,7 @@ export interface components {
             /**
              * Label
              * @description A name for the run: its title or question in one line, without markup; if it has none, its
-             *     agent and what that did, such as `Claude Code · general-purpose, Bash × 3`.
+             *     agent and what that did, such as `Coder · reviewer, Bash × 3`.
              */
             label: string | null;
             /**
@@ -4176,7 +4176,7 @@ export interface components {
             /**
              * Label
              * @description A name for the run: its title or question in one line, without markup; if it has none, its
-             *     agent and what that did, such as `Claude Code · general-purpose, Bash × 3`.
+             *     agent and what that did, such as `Coder · reviewer, Bash × 3`.
              */
             label: string | null;
             /**
