@@ -116,20 +116,6 @@ async def test_palette_opens_a_run_by_words_of_its_question(
     await page.wait_for_url(f"**/runs/{run.root}*")
 
 
-async def test_palette_loses_no_key_that_is_pressed_while_it_opens(
-    page: Page, site: Site, records: Records
-) -> None:
-    await page.goto(f"{site.address}/runs")
-    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
-    # Twice: the second time its code is loaded, and it opens within a few frames.
-    for _ in range(2):
-        await page.keyboard.press("Control+k")
-        await page.keyboard.type("refund of INV-00042")
-        await expect(_palette(page).get_by_role("combobox")).to_have_value("refund of INV-00042")
-        await page.keyboard.press("Escape")
-        await expect(_palette(page)).to_have_count(0)
-
-
 async def test_palette_finds_a_run_and_a_tool_call_by_id(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -297,7 +283,7 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     await other.goto(f"{guarded.address}/sign-in")
     await other.locator("#key").fill(secret)
     await other.keyboard.press("Enter")
-    await expect(other.get_by_role("table")).to_be_visible()
+    await expect(other.get_by_role("table").first).to_be_visible()
 
     await page.get_by_role("button", name="Revoke the key “browser of Li”").click()
     ask = page.get_by_role("dialog", name="Revoke the key “browser of Li”")
@@ -386,7 +372,7 @@ async def test_axe_finds_no_violation_in_the_shell(
     await expect(page.locator("#key")).to_be_focused()
     assert await violations(page) == []
     await _sign_in(page, guarded, "admin", "/keys")
-    await expect(page.get_by_role("table")).to_be_visible()
+    await expect(page.get_by_role("table").first).to_be_visible()
     assert await violations(page) == []
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("option").first).to_be_visible()
