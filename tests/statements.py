@@ -117,7 +117,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test of the storage that sent a statement of a form that Citus rejects."""
     result = yield
     is_checked = "tests/storage" in item.path.as_posix() and not tests_run_on_citus()
-    unproven = _sent if is_checked else {}
+    unproven = _sent.copy() if is_checked else {}  # threads of the server may send more
     for text, sender in unproven.items():
         if fingerprint(text) not in _proven and (reasons := rejected_forms(text)):
             pytest.fail(f"Citus rejects a statement of {sender}: {'; '.join(reasons)}\n{text}")
@@ -127,7 +127,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count the statements of a test that passed."""
     if report.when == "call" and report.passed:
-        _passed.update((fingerprint(text), sender) for text, sender in _sent.items())
+        _passed.update((fingerprint(text), sender) for text, sender in _sent.copy().items())
     if report.when == "teardown":
         _sent.clear()
 

@@ -116,6 +116,20 @@ async def test_palette_opens_a_run_by_words_of_its_question(
     await page.wait_for_url(f"**/runs/{run.root}*")
 
 
+async def test_palette_loses_no_key_that_is_pressed_while_it_opens(
+    page: Page, site: Site, records: Records
+) -> None:
+    await page.goto(f"{site.address}/runs")
+    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    # Twice: the second time its code is loaded, and it opens within a few frames.
+    for _ in range(2):
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("refund of INV-00042")
+        await expect(_palette(page).get_by_role("combobox")).to_have_value("refund of INV-00042")
+        await page.keyboard.press("Escape")
+        await expect(_palette(page)).to_have_count(0)
+
+
 async def test_palette_finds_a_run_and_a_tool_call_by_id(
     page: Page, site: Site, records: Records
 ) -> None:
