@@ -172,10 +172,6 @@ test('the round before is the one of the same side', () => {
   expect(before('one', 'left')).toBeNull()
 })
 
-function differing(id: string, differs: RecordPair['differs'], children: RecordPair[] = []) {
-  return { ...pair(id, 'changed', children), differs }
-}
-
 test('a call carries its only sub-agent and its only step, with their differences', () => {
   const call = pair('call', 'changed')
   const step = { ...pair('step', 'changed', [call], 'step'), differs: ['result' as const] }
@@ -189,19 +185,16 @@ test('a call carries its only sub-agent and its only step, with their difference
   expect(planIdOf(byKey.get('call')!, 'right')).toBe("agent'")
 })
 
-test('a row inherits what is explained below it, but not another model', () => {
+test('a row inherits if all of its records that differ do', () => {
+  const inheriting = (each: RecordPair): RecordPair => ({ ...each, inherits: true })
   const call = pair('call', 'changed')
-  const { byKey } = buildDiffRows(
-    differing(
-      'root',
-      ['outcome'],
-      [
-        differing('told', ['model'], [call]),
-        differing('asked', ['result', 'cost'], [pair('inner', 'changed'), pair('other')]),
-      ],
-    ),
-  )
-  const inherits = (key: string) => byKey.get(key)!.isInherited
+  const step = inheriting(pair('step', 'changed', [call], 'step'))
+  const agent = inheriting(pair('agent', 'changed', [step], 'plan'))
+  const ask = inheriting(pair('ask', 'changed', [agent]))
+  const renamed = pair('ask', 'changed', [{ ...agent, inherits: false }])
 
-  expect(['root', 'told', 'asked', 'call'].map(inherits)).toEqual([true, false, true, false])
+  expect(buildDiffRows(ask).top.isInherited).toBe(true)
+  expect(buildDiffRows(ask).byKey.get('call')!.isInherited).toBe(false)
+  expect(buildDiffRows(renamed).top.isInherited).toBe(false)
+  expect(buildDiffRows(pair('same')).top.isInherited).toBe(false)
 })

@@ -14,7 +14,7 @@ export interface DiffRow {
   differs: ReadonlySet<Difference>
   /** How many pairs below the row differ. */
   changedBelow: number
-  /** Whether the row differs only because something below it does. */
+  /** Whether the row differs only because something below it does, by the API's `inherits`. */
   isInherited: boolean
   parent: DiffRow | null
   children: DiffRow[]
@@ -86,22 +86,13 @@ function repetitionOf(pair: RecordPair): RecordPair | null {
   return repeats && hasSameSides ? child : null
 }
 
-/** What a record has from the records below it. */
-const INHERITED: ReadonlySet<Difference> = new Set([
-  'outcome',
-  'result',
-  'duration',
-  'tokens',
-  'cost',
-])
-
 function differenceOf(pair: RecordPair, carried: readonly RecordPair[]) {
   const all = [pair, ...carried]
   const differs = new Set(all.flatMap((each) => each.differs))
   const change = all.find((each) => each.change !== 'same')?.change ?? 'same'
   const { changedBelow } = all.at(-1)!
   const isInherited =
-    change === 'changed' && changedBelow > 0 && [...differs].every((each) => INHERITED.has(each))
+    change === 'changed' && all.every((each) => each.change === 'same' || each.inherits)
   return { change, differs, changedBelow, isInherited }
 }
 
