@@ -46,6 +46,7 @@ from tracer.records.record_classes import (
     PlanExecutionRecord,
     Record,
     ThinkActRecord,
+    Totals,
 )
 from tracer.store import AnyRecord, ToolCallPreview
 
@@ -174,10 +175,8 @@ _RUN_EXAMPLE: dict[str, Any] = {
 }
 
 
-class RunSchema(ShownRecord, Run):
-    """A run: the outcome of its root plan and the totals of all its records."""
-
-    model_config = read_config(**_RUN_EXAMPLE)
+class PricedTotals(Totals):
+    """Totals as the API shows them: an unknown cost is null."""
 
     cost_usd: Usd | None = Decimal(0)  # type: ignore[assignment]
     """The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
@@ -187,6 +186,12 @@ class RunSchema(ShownRecord, Run):
     def _is_unknown(self) -> Self:
         self.cost_usd = known_total(self.cost_usd or Decimal(0), self.unpriced_calls)
         return self
+
+
+class RunSchema(ShownRecord, PricedTotals, Run):
+    """A run: the outcome of its root plan and the totals of all its records."""
+
+    model_config = read_config(**_RUN_EXAMPLE)
 
 
 class RunFailureSchema(RunFailure):

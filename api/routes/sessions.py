@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from http import HTTPStatus
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
-from pydantic import AfterValidator, BaseModel, computed_field, model_validator
+from pydantic import AfterValidator, BaseModel, computed_field
 
 from api.dependencies import Administering, ProjectedReader, Reader, Writer
 from api.problems import documented
@@ -16,14 +15,13 @@ from api.routes.projects import ErasureSchema
 from api.schemas import (
     PLAN_ID,
     OpenCallSchema,
+    PricedTotals,
     RunFailureSchema,
     SearchedPageSchema,
     ShownStatus,
     read_config,
 )
-from tracer.records.pages import Conversation, Turn, TurnPlace, Usd, UsedTool
-from tracer.records.prices import known_total
-from tracer.records.record_classes import Totals
+from tracer.records.pages import Conversation, Turn, TurnPlace, UsedTool
 from tracer.store import ConversationFilter
 from tracer.text import storable
 
@@ -51,18 +49,7 @@ _TURN: dict[str, Any] = {
 }
 
 
-class _Priced(Totals):
-    cost_usd: Usd | None = Decimal(0)  # type: ignore[assignment]
-    """The sum of the known costs of model calls in US dollars. Null if the sum is zero and the cost
-    of at least one model call is unknown."""
-
-    @model_validator(mode="after")
-    def _is_unknown(self) -> Self:
-        self.cost_usd = known_total(self.cost_usd or Decimal(0), self.unpriced_calls)
-        return self
-
-
-class ConversationSchema(_Priced, Conversation):
+class ConversationSchema(PricedTotals, Conversation):
     """A conversation: the pieces of work of one session, each of which is a turn."""
 
     model_config = read_config(**_CONVERSATION)
@@ -79,7 +66,7 @@ class UsedToolSchema(UsedTool):
     model_config = read_config(name="refund", calls=2, failed=1)
 
 
-class TurnSchema(_Priced, Turn):
+class TurnSchema(PricedTotals, Turn):
     """One turn: a question, the work, and an answer."""
 
     model_config = read_config(**_TURN)
