@@ -245,7 +245,7 @@ def wait_until_projected(url: str) -> None:
             time.sleep(POLL_SECONDS)
 
 
-# A projection that takes too long beside others, on a slow machine, is repeated alone.
+# A projection that takes too long while others run, on a slow machine, is repeated alone.
 _PENDING = """
 SELECT count(*), max(failure) FILTER (WHERE due_at = 'infinity') FROM pending_run"""
 

@@ -28,7 +28,7 @@ SHARDS = 4
 
 _free: dict[str, list[str]] = {}
 _schemas: dict[str, object] = {}
-"""What `_schema` returned after a database was made. A test that changes it has used it up."""
+"""The result of `_schema` after a database was made. A changed database is not used again."""
 _numbers = count(1)
 
 

@@ -182,5 +182,5 @@ turn_router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 @turn_router.get("/{rootPlanId}/turn", responses=documented(HTTPStatus.NOT_FOUND))
 async def find_turn(root_plan_id: RootPlanId, reader: Reader) -> TurnPlaceSchema:
-    """Find the place of a run in its conversation: its number, and the turns beside it."""
+    """Find the place of a run in its conversation: its number, the previous and the next turn."""
     return TurnPlaceSchema.model_validate(await reader.find_turn(root_plan_id))

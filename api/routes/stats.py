@@ -295,7 +295,7 @@ overview_router = APIRouter(prefix="/api", tags=["statistics"])
 
 @overview_router.get("/overview")
 async def read_overview(reader: ProjectedReader, period: Period, wanted: WantedFigures) -> Overview:
-    """Read how the runs of a period ended, where they failed, and what they cost.
+    """Read the outcomes, the failures and the cost of the runs of a period.
 
     The period is extended to whole days in UTC. Changes of the newest 200 runs are counted at once,
     others within a minute.

@@ -407,8 +407,8 @@ class ComparedRecord(TypedDict):
     totals: Annotated[
         TreeTotals,
         Meta(
-            description="The totals of the record and all records below it; of a model call its "
-            "own, without the agents that its tool calls opened."
+            description="The totals of the record and all records below it. Those of a model call "
+            "are its own, without the agents that its tool calls opened."
         ),
     ]
 

@@ -545,7 +545,7 @@ def _start(record: NotableRecord) -> tuple[bool, float, str]:
 
 
 class Conversation(Totals):
-    """The runs of one session as a conversation, of which each piece of work is a turn."""
+    """The runs of one session as a conversation. Each piece of work is a turn."""
 
     session_id: str
     """The session's id."""
@@ -751,7 +751,7 @@ class CallFigures:
 
     @property
     def failure_rate(self) -> float | None:
-        """The share of calls that failed here among the ended ones; None if there are none."""
+        """The share of calls that failed here among the ended ones; None if no call has ended."""
         return self.failed_here / self.ended if self.ended else None
 
 
@@ -862,7 +862,7 @@ class OverviewFilter:
 
 
 class Spend(Shown):
-    """What model calls used and cost."""
+    """The tokens and the cost of model calls."""
 
     calls: int = 0
     """The number of model calls."""
@@ -875,7 +875,7 @@ class Spend(Shown):
 
 
 class SpendOf(Spend):
-    """What the model calls with one model, agent, service or user, or of one day, used and cost."""
+    """The tokens and the cost of the model calls of one model, agent, service, user or day."""
 
     name: str | None = None
     """The model, the agent, the service, the user, or the day in UTC; null if unknown."""

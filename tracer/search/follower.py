@@ -109,7 +109,7 @@ class _Project:
     open_runs: dict[UUID, tuple[datetime, int]] = field(default_factory=dict)
     """When open runs were due last, and the sizes of their texts when they were indexed."""
     positions: dict[timedelta, tuple[datetime, UUID]] = field(default_factory=dict)
-    """Where the looks in progress continue."""
+    """The positions at which the looks in progress continue."""
     look_at: dict[timedelta, float] = field(default_factory=dict)
     """When the next looks begin."""
 

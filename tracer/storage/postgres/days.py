@@ -1,4 +1,4 @@
-"""Figures of days in UTC: what each run contributes, their sums, and the overview made of them.
+"""Figures of days in UTC: the contributions of runs, their sums, and the overview.
 
 `run_part_of_day` contains the contributions of each run, `run_day` their sums (decision 28). The
 job in `rollups` writes both, at most a minute after a change. A read adds the changes of the newest
@@ -450,7 +450,7 @@ _DIVISIONS: dict[str, tuple[str, str, Callable[[_Change], str | None]]] = {
     "day": ("run_day", "day::text", lambda change: str(change.part.day)),
     "user": (_OF_USERS, "subject", lambda change: change.user),
 }
-"""What spend is divided by: the table, the SQL of a row's name, and the name of a change."""
+"""The divisions of spend: the table, the SQL of a row's name, and the name of a change."""
 
 
 def read_spend(

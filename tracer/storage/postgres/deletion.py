@@ -243,7 +243,7 @@ contains those ids in `sessions` that are UUIDs, and so may be ids of runs.
 DELETE_STATES = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
 
 LOCK_CONVERSATIONS = f"SELECT pg_advisory_xact_lock({CONVERSATIONS_LOCK_KEY % '%(project_id)s'})"
-"""Waits until no linker computes conversations from what was committed before."""
+"""Waits until no linker computes conversations from data that was committed before."""
 
 DELETE_CONVERSATIONS = f"""
 DELETE FROM conversation WHERE {_OF_PROJECT} AND session_key = ANY(%(conversations)s)"""
@@ -720,7 +720,7 @@ class PostgresDeletion:
     ) -> None:
         """Delete the figures of conversations of which runs were deleted.
 
-        They have texts of these runs. The linker, which visits deleted runs, computes those anew
+        They have texts of these runs. The linker, which visits deleted runs, computes those again
         that still have runs; those of pruned runs, too.
         """
         of_heads = await self._column(FIND_SESSIONS_OF_HEADS, {"heads": list(heads)})

@@ -370,7 +370,7 @@ class _DayFigures(TableRow):
 
 
 class RunPartOfDayRow(_DayFigures, table=True):
-    """What one run contributes to its day.
+    """The contribution of one run to its day.
 
     The first run of a piece of work has one row for the work. Each run has a row for each agent and
     model of its model calls.

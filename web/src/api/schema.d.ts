@@ -692,7 +692,7 @@ export interface paths {
         };
         /**
          * Read Overview
-         * @description Read how the runs of a period ended, where they failed, and what they cost.
+         * @description Read the outcomes, the failures and the cost of the runs of a period.
          *
          *     The period is extended to whole days in UTC. Changes of the newest 200 runs are counted at once,
          *     others within a minute.
@@ -1066,7 +1066,7 @@ export interface paths {
         };
         /**
          * Find Turn
-         * @description Find the place of a run in its conversation: its number, and the turns beside it.
+         * @description Find the place of a run in its conversation: its number, the previous and the next turn.
          */
         get: operations["find_turn"];
         put?: never;
@@ -4422,7 +4422,7 @@ export interface components {
         };
         /**
          * SpendOf
-         * @description What the model calls with one model, agent, service or user, or of one day, used and cost.
+         * @description The tokens and the cost of the model calls of one model, agent, service, user or day.
          */
         SpendOf: {
             /**
@@ -7804,7 +7804,7 @@ export interface components {
             startedAt: string | null;
             /** @enum {string} */
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
-            /** @description The totals of the record and all records below it; of a model call its own, without the agents that its tool calls opened. */
+            /** @description The totals of the record and all records below it. Those of a model call are its own, without the agents that its tool calls opened. */
             totals: components["schemas"]["TreeTotals"];
         };
         /**

@@ -1,4 +1,4 @@
-/** Files that are recorded within a text: as `data:` URIs, or as base64 beside their media type. */
+/** Files that are recorded within a text: as `data:` URIs, or as base64 with their media type. */
 import { entriesOf, type JsonEntry, type JsonValue } from './json-outline'
 
 export type MediaKind = 'image' | 'audio' | 'video'

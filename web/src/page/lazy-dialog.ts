@@ -5,7 +5,7 @@ import { defineAsyncComponent, shallowRef, watch, type Component } from 'vue'
 export function useLazyDialog<Dialog extends Component>(load: () => Promise<{ default: Dialog }>) {
   const isOpen = shallowRef(false)
   const wasOpen = shallowRef(false)
-  /** What was typed before the dialog's field had the keyboard. */
+  /** The text typed before the dialog's field had the keyboard. */
   const typed = shallowRef('')
 
   watch(

@@ -2,7 +2,7 @@
 import { isRecord, type Row } from './rows'
 import type { Span } from './spans'
 
-/** By the parent, for each child how many of its siblings ran beside it. */
+/** By the parent, for each child how many of its siblings ran at the same time. */
 const known = new WeakMap<Row, ReadonlyMap<string, number>>()
 
 /** Returns how many siblings of a row ran at least in part while it did. */

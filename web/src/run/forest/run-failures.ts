@@ -24,7 +24,7 @@ export function provideFailures(forest: Ref<Forest>) {
   function failureOf(row: Row): 'here' | 'handled' | 'below' | null {
     const failure = failedByKey.value.get(row.key)
     if (failure) return failure.isHandled ? 'handled' : 'here'
-    // An agent that went on despite a failure below did not fail itself.
+    // An agent that continued despite a failure below did not fail itself.
     const hasFailed = isRecord(row) && isBad(row.record.status)
     const passesOn = row.kind === 'thinkAct' && unhandledBelow.value.has(row.key)
     return (hasFailed || passesOn) && failedBelow.value.has(row.key) ? 'below' : null

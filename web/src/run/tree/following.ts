@@ -1,4 +1,4 @@
-/** What a running run does now, and whether its tree keeps that in view. */
+/** The current call of a running run, and whether the tree keeps it in view. */
 import { useEventListener } from '@vueuse/core'
 import {
   computed,
@@ -44,7 +44,7 @@ function latest(forest: Forest, isWanted: (row: RecordRow) => boolean): RecordRo
 
 /**
  * @param forest The rows of the tree.
- * @param live Whether the run is running, as far as its recorder has told.
+ * @param live Whether the run is running, as far as is known.
  * @param chosen The key of the record that the address names: its reader does not follow at first.
  */
 export function provideFollowing(
