@@ -45,6 +45,7 @@ def sample_run(
     finished: bool = True,
     ids: IdSource = new_id,
     start: datetime = START,
+    recorder: UUID | None = None,
 ) -> SampleRun:
     """Return a run and its events in the order in which they happened.
 
@@ -54,10 +55,15 @@ def sample_run(
         finished: Whether the root plan, its step and its opening calls have ended.
         ids: Where its ids come from.
         start: When it starts.
+        recorder: The recorder that its events name, which promises heartbeats.
     """
     run = SampleRun(root=ids(), step=ids(), think_act=ids(), failed_call=ids())
     clock = stepping_clock(start, timedelta(milliseconds=10))
-    run_ids: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
+    run_ids: dict[str, Any] = {
+        "root_plan_id": run.root,
+        "plan_id": run.root,
+        "recorder_id": recorder,
+    }
     say = run.events.append
     say(
         PlanStarted(
@@ -125,7 +131,7 @@ def sample_run(
     for number, call in enumerate(run.opening_calls):
         sub_plan = ids()
         run.sub_plans.append(sub_plan)
-        below: dict[str, Any] = {"root_plan_id": run.root, "plan_id": sub_plan}
+        below: dict[str, Any] = {**run_ids, "plan_id": sub_plan}
         say(
             PlanStarted(
                 at=clock(),

@@ -148,7 +148,12 @@ async def test_hostile_content_is_text_on_every_page(
     await records.write(call)
     await records.roll_up(run.root)
 
-    pages = ("/", "/tools?last=all", f"/compare/{run.root}", f"/compare/{run.root}/{other.root}")
+    pages = (
+        "/runs",
+        "/tools?last=all",
+        f"/compare/{run.root}",
+        f"/compare/{run.root}/{other.root}",
+    )
     for path in pages:
         await page.goto(site.address + path)
         await expect(page.get_by_text("<img src=x").first).to_be_visible()
@@ -192,7 +197,7 @@ async def test_skip_link_and_page_links_work_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
     await records.record(sample_run())
-    await _open(page, site.address)
+    await _open(page, f"{site.address}/runs")
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     await page.keyboard.press("Enter")
@@ -212,7 +217,7 @@ async def test_tab_title_shows_that_a_listed_run_is_running(
     page: Page, site: Site, records: Records
 ) -> None:
     await records.record(sample_run(title="Signalled", finished=False))
-    await page.goto(f"{site.address}/?q=Signalled")
+    await page.goto(f"{site.address}/runs?q=Signalled")
 
     await expect(page).to_have_title("▸ Runs · Tracer")
     icon = page.locator('link[rel="icon"]')
