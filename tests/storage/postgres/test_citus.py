@@ -52,7 +52,7 @@ from tracer.storage.postgres import (
 from tracer.storage.postgres.citus import write_parts
 from tracer.storage.postgres.migrate import upgrade
 from tracer.storage.postgres.pool import Numbered, PartlyWritten
-from tracer.storage.postgres.projection_rows import DUE, ProjectorSession
+from tracer.storage.postgres.projection_rows import FIND_DUE, ProjectorSession
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import PROGRAM_ROLE, in_project
 from tracer.store import Refusal, RunFilter
@@ -259,7 +259,7 @@ IS_OF_NO_RUN = (
         "FROM project",
         "recorder_lease",
         "min(due_at)",
-        DUE,
+        FIND_DUE,
     ),
     *("FROM model_price", "pg_stat_activity"),
 )
@@ -273,7 +273,7 @@ async def test_queries_of_a_run_use_one_citus_shard(
     writer, reader = postgres_writer(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     await writer.write(run.events)
     spans = spans_of("openai-agents-openinference-concurrent")
-    await writer.write_spans(traces_of(spans))
+    await writer.write_spans(traces_of(spans)[:1])
     await project_in(pool)
     await reader.read_tree(run.root, Payloads.PREVIEW)
     await reader.read_tree(run.sub_plans[0], Payloads.PREVIEW)

@@ -100,6 +100,16 @@ def is_there(connection: Connection) -> bool:
     return bool(connection.scalar(text(HAS_CITUS)))
 
 
+def use_one_connection_per_worker(connection: Connection) -> None:
+    """Make Citus, if it is used, change the shards of a table one by one in this transaction.
+
+    After a parallel change of a distributed table, Citus rejects changes of the reference tables
+    that its foreign keys lead to.
+    """
+    if is_there(connection):
+        connection.execute(text("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'"))
+
+
 def spread(connection: Connection) -> bool:
     """Distribute tables that are not distributed yet, in the caller's transaction.
 

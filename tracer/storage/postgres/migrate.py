@@ -273,6 +273,7 @@ def _locked(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[tuple[Conn
         config.attributes["connection"] = connection
         with _missing_rights_explained():
             _lock(connection, lock_seconds)
+            citus.use_one_connection_per_worker(connection)
             yield connection, config
 
 
