@@ -303,10 +303,13 @@ class Follower:
         self._lock = self._directory.lock()
         if self._lock is None:
             return None
+        build = None
         try:
-            build = IndexBuild(self._source, self._directory.generation() or self._directory.path)
+            if (generation := self._directory.generation()) is not None:
+                build = IndexBuild(self._source, generation)
         except (OSError, ValueError) as error:
-            log.info("search_index_begun", reason=str(error))
+            log.warning("search_index_unreadable", error=str(error))
+        if build is None:
             build = IndexBuild(self._source, self._directory.begin(projects[0][2]))
         self._build = build
         self._directory.use(build.generation)
