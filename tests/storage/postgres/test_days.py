@@ -181,10 +181,10 @@ async def test_running_runs_are_stuck_after_ten_minutes_without_a_record(
 
 async def grow_old(pool: Pool, run_id: Any) -> None:
     async with pool.connection() as connection:
+        cursor = await connection.execute("SELECT now() - interval '11 minutes'")
+        [moment] = await cursor.fetchone() or ()
         await connection.execute(
-            "UPDATE run SET changed_at = changed_at - interval '11 minutes'"
-            " WHERE root_plan_id = %s",
-            [run_id],
+            "UPDATE run SET changed_at = %s WHERE root_plan_id = %s", [moment, run_id]
         )
 
 
