@@ -102,6 +102,9 @@ class Project:
         words = {"q": self.canary, "tool": f"{self.canary}-measure", "agent": self.canary}
         for each in parameters:
             name = each["name"]
+            for choice in each["schema"].get("enum", ()) if name == "by" else ():
+                yield {name: choice, "from": "1969-12-31T00:00:00Z", "to": "1970-01-20T00:00:00Z"}
+                yield {name: choice, "from": "2025-12-31T00:00:00Z", "to": "2026-01-20T00:00:00Z"}
             if each["in"] == "query" and name in ("run", "rootPlanId", "recordId", "name", *words):
                 yield {name: words.get(name) or self.parameter(name)}
 
@@ -229,13 +232,14 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     writer = postgres_writer(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
-    await roll_up(pool, project_id)
-    trace = spans_from(make_span(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
+    called = CALL | {"gen_ai.tool.call.arguments": canary, "gen_ai.tool.name": f"{canary}-tool"}
+    trace = spans_from(make_span(1, "a tool", called, failed="No"))
     named = made_log("asked", 1, conversation__id="c-1", prompt=canary)
     logs = logs_as_traces(named, scope="codex_otel")
     assert (await writer.write_spans([*traces_of(trace), *logs])).refused == []
     await project_in(pool)
     await DatabaseProjection(pool.kwargs).link()
+    await roll_up(pool, project_id)
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
     await (await stores.of(project_id)).prices.set_price(
         ModelPrice(f"~{canary}", None, ALWAYS, Decimal(1), Decimal(1))

@@ -41,6 +41,11 @@ async def test_projects_find_their_own_runs_and_no_others(
                 answer = await doors.client.get(path, params=query, headers=headers)
                 found = answer.json().get("items") or answer.json().get("count")
                 assert bool(found) == (caller is asked), (path, answer.text)
+        for caller, asked in product((doors.home, doors.other), repeat=2):
+            for path in ("overview", "spend?by=agent", f"find?id={asked.run.root}", "runs/facets"):
+                headers = {"Authorization": f"Bearer {caller.secret}"}
+                answer = await doors.client.get(f"/api/{path}", headers=headers)
+                assert (asked.canary in answer.text) == (caller is asked), (path, answer.text)
 
 
 async def test_mcp_tools_answer_only_about_the_project_of_the_key(
@@ -116,7 +121,9 @@ async def test_isolation_check_finds_leaks_if_the_isolation_is_removed(
         there = await attack(doors, doors.home, doors.other, timeout=5)
 
     _tell("neither", there)
-    assert len({leak.split()[0] for leak in there.leaks}) > 15
+    leaky = {leak.split()[0] for leak in there.leaks}
+    assert len(leaky) > 15
+    assert {"read_overview", "read_spend", "read_run_facets"} <= leaky
     assert "the victim's rows changed" in there.leaks
 
 
