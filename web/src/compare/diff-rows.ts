@@ -1,7 +1,7 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
 import type { Change, ComparedRecord, Difference, RecordPair } from '../api/shapes'
 import { completeCost } from '../lib/formatting'
-import { excerpt, withoutMarkdown } from '../lib/payload-text'
+import { excerpt, prose } from '../lib/payload-text'
 
 export interface DiffRow {
   /** The left record's id, else the right one's; `kind:id` where another kind has the same one. */
@@ -179,8 +179,7 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
 export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
   const record = pair[side]
   if (record === null) return ''
-  if (record.name || record.calls.length === 0)
-    return excerpt(withoutMarkdown(record.name ?? ''), 200)
+  if (record.name || record.calls.length === 0) return prose(record.name, 200)
   return excerpt(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
 }
 

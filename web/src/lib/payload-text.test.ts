@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { excerpt, visibleText, withoutMarkdown } from './payload-text'
+import { excerpt, prose, visibleText } from './payload-text'
 
 test('characters that act are shown instead', () => {
   expect(visibleText('\u001b[31mred\u0007')).toBe('␛[31mred␇')
@@ -14,18 +14,14 @@ test('text of other alphabets, lines and tabs stay as they are', () => {
 })
 
 test('marks of Markdown are left out of a short form', () => {
-  expect(excerpt(withoutMarkdown('## Plan\n**Fly** to `SEA` at 3 * 4'))).toBe(
-    'Plan Fly to SEA at 3 * 4',
+  expect(prose('## Plan\n**Fly** to `SEA` at 3 * 4')).toBe('Plan Fly to SEA at 3 * 4')
+  expect(prose('See [the ledger](https://ledger.example/open).')).toBe('See the ledger.')
+  expect(prose('It is:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\nDone')).toBe(
+    'It is: a · b; 1 · 2; 3 · 4 Done',
   )
-  expect(excerpt(withoutMarkdown('See [the ledger](https://ledger.example/open).'))).toBe(
-    'See the ledger.',
-  )
-  expect(
-    excerpt(withoutMarkdown('It is:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\nDone')),
-  ).toBe('It is: a · b; 1 · 2; 3 · 4 Done')
-  expect(withoutMarkdown('**129.00 EUR**; it')).toBe('129.00 EUR; it')
+  expect(prose('**129.00 EUR**; it')).toBe('129.00 EUR; it')
   // A shell's pipe is no table.
-  expect(withoutMarkdown('ls | wc')).toBe('ls | wc')
+  expect(prose('ls | wc')).toBe('ls | wc')
 })
 
 test('a excerpt is one short line', () => {

@@ -24,7 +24,7 @@ export function errorText(type: string | null, message: string | null): string {
  * Removes the marks of Markdown's headings, bold text, code and links, for a short form. The cells of
  * a table are separated by middle dots, its rows by semicolons.
  */
-export function withoutMarkdown(text: string): string {
+function withoutMarkdown(text: string): string {
   return text
     .replace(/\[([^\]\n]+)\]\([^()\s]*\)/g, '$1')
     .replace(/^[|:\s-]*\|[|:\s-]*$\n?/gm, '')
@@ -33,6 +33,11 @@ export function withoutMarkdown(text: string): string {
       return row.join(' · ') + (next === undefined ? '' : '; ')
     })
     .replace(/^#+ |\*\*|`/gm, '')
+}
+
+/** The start of a text in Markdown on one line, without its marks. */
+export function prose(text: string | null | undefined, length = 160): string {
+  return excerpt(withoutMarkdown(text?.slice(0, length * 8) ?? ''), length)
 }
 
 /** The start of a text on one line, for a row of the tree. */

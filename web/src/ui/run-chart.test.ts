@@ -41,7 +41,7 @@ test('the axis names round times of the day, and not more than there is room for
       return `${date.getDate()} ${date.getHours()}:${date.getMinutes()}`
     })
 
-  expect(shown(4, 6)).toEqual(['29 10:0', '29 11:0', '29 12:0', '29 13:0'])
+  expect(shown(4, 6)).toEqual(['29 10:0', '29 11:0', '29 12:0'])
   expect(ticksOf(bins(24), 4).filter(({ isDay }) => isDay)).toHaveLength(1)
   for (const hours of [1, 24, 24 * 30, 24 * 900]) {
     const ticks = ticksOf(bins(hours), 8)
@@ -50,4 +50,15 @@ test('the axis names round times of the day, and not more than there is room for
     expect(ticks.every(({ share }) => share >= 0 && share < 1)).toBe(true)
   }
   expect(ticksOf([], 5)).toEqual([])
+})
+
+test('the axis of a few minutes or seconds has names, and none beyond its end', () => {
+  const from = new Date(2026, 10, 29, 9, 10, 7).getTime()
+  for (const seconds of [2, 5, 50, 110, 400])
+    for (const most of [1, 3, 12]) {
+      const ticks = ticksOf([{ from, to: from + seconds * 1_000, runs: 1, failed: 0 }], most)
+      expect(ticks.length, `${seconds} s`).toBeGreaterThan(0)
+      expect(ticks.length).toBeLessThanOrEqual(most)
+      expect(Math.max(...ticks.map(({ share }) => share))).toBeLessThanOrEqual(1 - 0.6 / most)
+    }
 })

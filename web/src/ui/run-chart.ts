@@ -46,10 +46,18 @@ export interface Tick {
 
 const HOUR = 3_600_000
 /** The distances of named moments below a day, in milliseconds; above it, in days. */
-const STEPS = [1, 5, 15, 30, 60, 180, 360, 720].map((minutes) => minutes * 60_000)
+const STEPS = [
+  ...[1, 5, 15, 30].map((seconds) => seconds * 1_000),
+  ...[1, 5, 15, 30, 60, 180, 360, 720].map((minutes) => minutes * 60_000),
+]
+/** The part of a moment's room that its name takes: the chart's end would cut a later one. */
+const NAME_SHARE = 0.6
 const DAYS = [1, 2, 3, 7, 14, 28, 91, 364]
 
-/** Returns moments to name, at most `most`: round times of the reader's day. */
+/**
+ * Returns moments to name, at most `most`: round times of the reader's day. Without a round time,
+ * the chart's start is named.
+ */
 export function ticksOf(bins: readonly Bin[], most: number): Tick[] {
   const [first, last] = [bins[0], bins.at(-1)]
   if (!first || !last) return []
@@ -65,10 +73,10 @@ export function ticksOf(bins: readonly Bin[], most: number): Tick[] {
     at = step ? floorOf(first.from, step) + step * index : day.getTime()
     const date = new Date(at)
     const isDay = date.getHours() === 0 && date.getMinutes() === 0
-    if (at >= first.from && at < last.to)
-      ticks.push({ at, share: (at - first.from) / length, isDay })
+    const share = (at - first.from) / length
+    if (at >= first.from && share <= 1 - NAME_SHARE / most) ticks.push({ at, share, isDay })
   }
-  return ticks
+  return ticks.length > 0 ? ticks : [{ at: first.from, share: 0, isDay: false }]
 }
 
 /** The last moment before another that is a multiple of a step after the reader's midnight. */

@@ -1,7 +1,7 @@
 /** The name of a record, and one line about it, in the reader's language. */
 import { useI18n } from 'vue-i18n'
 import type { ThinkActNode, ToolCallNode, TreeNode } from '../../api/shapes'
-import { excerpt, visibleText } from '../../lib/payload-text'
+import { excerpt, prose, visibleText } from '../../lib/payload-text'
 import { isRecord, planOf, type Row } from './rows'
 
 export function useRecordTexts() {
@@ -52,13 +52,10 @@ export function gistOf(row: Row): string {
   switch (record.kind) {
     case 'plan': {
       const asked = record.title ?? record.userRequest
-      return joined(
-        excerpt(asked === record.agentName ? record.userRequest : asked),
-        outcome(record),
-      )
+      return joined(prose(asked === record.agentName ? record.userRequest : asked), outcome(record))
     }
     case 'step':
-      return joined(excerpt(record.request), outcome(record))
+      return joined(prose(record.request), outcome(record))
     case 'thinkAct':
       return modelGist(record, row)
     case 'toolCall':
@@ -71,14 +68,15 @@ function modelGist(record: ThinkActNode, row: Row): string {
     .filter(isRecord)
     .flatMap((child) => (child.record.kind === 'toolCall' ? [excerpt(child.record.name, 40)] : []))
   const calls = chosen.length > 0 ? `→ ${[...new Set(chosen)].join(', ')}` : ''
-  return [calls, excerpt(record.thought)].filter(Boolean).join('  ') || excerpt(errorOf(record))
+  return [calls, prose(record.thought)].filter(Boolean).join('  ') || excerpt(errorOf(record))
 }
 
 function outcome(record: TreeNode): string {
   const error = errorOf(record)
   if (error) return excerpt(error, 80)
-  if (record.kind === 'plan') return excerpt(record.summary, 80)
-  return record.kind === 'step' || record.kind === 'toolCall' ? excerpt(record.result, 80) : ''
+  if (record.kind === 'plan') return prose(record.summary, 80)
+  if (record.kind === 'step') return prose(record.result, 80)
+  return record.kind === 'toolCall' ? excerpt(record.result, 80) : ''
 }
 
 function errorOf({ error }: TreeNode): string | null {
@@ -86,7 +84,12 @@ function errorOf({ error }: TreeNode): string | null {
 }
 
 function joined(what: string, outcome: string): string {
-  return outcome ? `${what} → ${outcome}` : what
+  return outcome ? `${what} ${isRightToLeft(what) ? '←' : '→'} ${outcome}` : what
+}
+
+/** Whether the first letter of a text, and so its line, is of a script from right to left. */
+function isRightToLeft(text: string): boolean {
+  return /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(text)
 }
 
 /** The values of a call's arguments without names and braces; the text itself if it is cut. */
