@@ -189,7 +189,7 @@ bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEF
 	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(BEFORE),--before $(BEFORE)) $(if $(OUT),--out $(OUT))
 
-screenshots: setup browser #: Picture every page into screenshots/, and the documentation's into docs/images (3 min)
+screenshots: setup browser #: Picture every page into screenshots/, and the documentation's into docs/images (30 min)
 	TRACER_SCREENSHOTS=1 $(BIN)/pytest --thorough -q tests/journeys/test_screenshots.py
 
 torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try

@@ -148,7 +148,12 @@ class _Agent:
         self._events.append(event(at=self._clock(), **self._place, **fields))
 
 
-def failing_run(ids: IdSource = new_id, start: datetime = START) -> FailingRun:
+def failing_run(
+    ids: IdSource = new_id,
+    start: datetime = START,
+    question: str = QUESTION,
+    session_id: str = "conv-7781",
+) -> FailingRun:
     """Return a run whose failure began two sub-agents deep and reached the top unhandled."""
     events: list[Event] = []
     clock = stepping_clock(start, timedelta(milliseconds=20))
@@ -159,9 +164,9 @@ def failing_run(ids: IdSource = new_id, start: datetime = START) -> FailingRun:
     )
 
     billing = _Agent(events, clock, ids)
-    billing.start("billing", QUESTION, tags=("billing",), session_id="conv-7781")
+    billing.start("billing", question, tags=("billing",), session_id=session_id)
     invoice, ask_ledger = billing.call_model(
-        [{"role": "user", "content": QUESTION}],
+        [{"role": "user", "content": question}],
         "I look up the invoice and ask the ledger for its payments.",
         [
             ("get_invoice", {"invoice": "INV-00042"}),

@@ -6,8 +6,11 @@ The pictures of the documentation are taken with them, into `docs/images`.
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,18 @@ from playwright.async_api import Browser, Locator, Page, Route, ViewportSize, ex
 
 from tests.api.commands import serving_here
 from tests.journeys.conftest import ROOT, record_demo
+from tests.projecting import DatabaseProjection
 from tests.sample_runs import sample_run
-from tests.telling_runs import WeekRun, deep_run, failing_run, long_conversation, week_run
+from tests.telling_runs import (
+    FailingRun,
+    WeekRun,
+    deep_run,
+    failing_run,
+    long_conversation,
+    week_run,
+)
 from tracer.clock import utc_now
+from tracer.records import new_id
 from tracer.records.access import NewKey, Scope
 from tracer.records.events import Event
 from tracer.storage.postgres import ProjectPool, open_pool, postgres_writer
@@ -26,7 +38,8 @@ from tracer.storage.postgres.rollups import roll_up_runs
 
 IMAGES = ROOT / "docs" / "images"
 EVERY_PAGE = ROOT / "screenshots"
-WIDTHS = {1920: 1080, 1440: 900, 1280: 800, 1024: 768, 390: 844}
+HEIGHTS = {1920: 1080, 1440: 900, 1280: 800, 1024: 768, 390: 844}
+"""The height of the window for each width."""
 
 pytestmark = [
     pytest.mark.thorough,
@@ -35,6 +48,12 @@ pytestmark = [
         not os.environ.get("TRACER_SCREENSHOTS"), reason="TRACER_SCREENSHOTS is not set"
     ),
 ]
+
+
+every_look = pytest.mark.parametrize(
+    ("width", "theme", "language"),
+    list(product(HEIGHTS, ("light", "dark"), ("en-US", "zh-CN"))),
+)
 
 
 async def _take(page: Page, address: str, ready: Locator, path: Path) -> None:
@@ -66,70 +85,6 @@ async def _record_weeks(database_url: str) -> list[WeekRun]:
     return runs
 
 
-async def test_screenshots_of_every_page_are_taken(
-    browser: Browser, database_url: str, tmp_path: Path
-) -> None:
-    now = utc_now()
-    demo = [await record_demo(database_url, tmp_path) for _ in range(2)]
-    failed = failing_run(start=now - timedelta(minutes=2))
-    talk = long_conversation(start=now - timedelta(minutes=5))
-    stuck = sample_run(
-        title="Re-index the knowledge base", finished=False, start=now - timedelta(minutes=10)
-    )
-    for events in (failed.events, talk.events, stuck.events):
-        await _record(database_url, events)
-    deep = await _record(database_url, deep_run(15, start=now - timedelta(hours=3)))
-    weeks = await _record_weeks(database_url)
-    week = f"/compare/{weeks[1].root}/{weeks[0].root}"
-    run = f"/runs/{failed.root}"
-    pages = {
-        "overview": "/",
-        "overview-filtered": "/?last=30d&agent=nurse",
-        "list": "/runs",
-        "list-filtered": "/runs?status=failed&agent=billing",
-        "list-nothing-matches": "/runs?q=nothing-is-called-so",
-        "run-failed": run,
-        "run-failed-origin": f"{run}?select={failed.origin}",
-        "run-sub-agent": f"{run}?select={failed.ledger_call}",
-        "run-all-records": f"{run}?records=all",
-        "run-deep": f"/runs/{deep}?level=all",
-        "run-running": f"/runs/{stuck.root}",
-        "run-demo": f"/runs/{demo[0]}",
-        "model-call": f"/runs/{talk.root}?select={talk.rounds[11]}",
-        "model-answer": f"/runs/{talk.root}?select={talk.rounds[12]}",
-        "tools": "/tools?last=all",
-        "tools-none": "/tools?to=1990-01-01T00:00:00.000Z",
-        "tool": "/tools?tool=ask_doctor&last=7d",
-        "tool-failing": "/tools?tool=http_get&last=24h",
-        "tool-never-called": "/tools?tool=no-such-tool",
-        "compare-picks": f"/compare/{weeks[0].root}",
-        "compare-messages": f"{week}?select={weeks[1].answer}",
-        "compare-same": f"/compare/{weeks[1].root}/{weeks[2].root}",
-        "compare-not-found": f"/compare/{weeks[0].root}/{failed.origin}",
-        "compare": f"/compare/{demo[0]}/{demo[1]}",
-        "not-found": "/runs/nonsense",
-        "sign-in": "/sign-in",
-        "keys-without-keys": "/keys",
-    }
-    with serving_here(database_url, tmp_path) as address:
-        for width, height in WIDTHS.items():
-            for theme in ("light", "dark"):
-                for language in ("en-US", "zh-CN"):
-                    folder = EVERY_PAGE / f"{width}-{theme}-{language}"
-                    folder.mkdir(parents=True, exist_ok=True)
-                    context = await browser.new_context(
-                        viewport=ViewportSize(width=width, height=height),
-                        locale=language,
-                        timezone_id="UTC",
-                        color_scheme="dark" if theme == "dark" else "light",
-                    )
-                    page = await context.new_page()
-                    for name, path in pages.items():
-                        ready = page.get_by_role("heading").first
-                        await _take(page, address + path, ready, folder / f"{name}.png")
-                    await context.close()
-
-
 @dataclass
 class _Look:
     """A page of one size, theme and language, and where its pictures go."""
@@ -154,6 +109,136 @@ class _Look:
         await self.page.locator("#key").fill(key.secret)
         await self.page.keyboard.press("Enter")
         await expect(self.page.get_by_role("table")).to_be_visible()
+
+
+@asynccontextmanager
+async def _looking(
+    browser: Browser, address: str, width: int, theme: str, language: str
+) -> AsyncIterator[_Look]:
+    folder = EVERY_PAGE / f"{width}-{theme}-{language}"
+    folder.mkdir(parents=True, exist_ok=True)
+    is_phone = width == min(HEIGHTS)
+    context = await browser.new_context(
+        viewport=ViewportSize(width=width, height=HEIGHTS[width]),
+        locale=language,
+        timezone_id="UTC",
+        color_scheme="dark" if theme == "dark" else "light",
+        has_touch=is_phone,
+        is_mobile=is_phone,
+    )
+    yield _Look(await context.new_page(), address, folder)
+    await context.close()
+
+
+ARABIC_QUESTION = "لماذا دفعت الفاتورة INV-00042 مرتين؟"
+ARABIC_ANSWER = """تم رد المبلغ **129.00 EUR** إلى بطاقتك في 3 نوفمبر.
+
+- الفاتورة `INV-00042` مدفوعة مرة واحدة.
+- الدفعة `pay_902` مردودة.
+
+| الدفعة | الحالة |
+|---|---|
+| pay_881 | محجوزة |
+| pay_902 | مردودة |
+
+هل تريد شيئاً آخر؟"""
+
+
+def _arabic(now: datetime) -> list[WeekRun | FailingRun]:
+    """Return a conversation in Arabic; its second turn fails."""
+    session = "conv-arabic"
+    first, last = (
+        week_run(answer, pulse=pulse, question=ARABIC_QUESTION, session_id=session, start=start)
+        for answer, pulse, start in (
+            ("سأبحث عن الفاتورة INV-00042.", 78, now - timedelta(minutes=40)),
+            (ARABIC_ANSWER, 91, now - timedelta(minutes=20)),
+        )
+    )
+    start = now - timedelta(minutes=30)
+    return [first, failing_run(start=start, question="هل رُد المبلغ؟", session_id=session), last]
+
+
+@every_look
+async def test_screenshots_of_every_page_are_taken(
+    browser: Browser, database_url: str, tmp_path: Path, width: int, theme: str, language: str
+) -> None:
+    now = utc_now()
+    demo = [await record_demo(database_url, tmp_path) for _ in range(2)]
+    failed = failing_run(start=now - timedelta(minutes=2))
+    talk = long_conversation(start=now - timedelta(minutes=5))
+    stuck = sample_run(
+        title="Re-index the knowledge base", finished=False, start=now - timedelta(minutes=10)
+    )
+    live = sample_run(title="Index the shards", finished=False, start=now, recorder=new_id())
+    arabic = _arabic(now)
+    for each in (failed, talk, stuck, live, *arabic):
+        await _record(database_url, each.events)
+    deep = await _record(database_url, deep_run(15, start=now - timedelta(hours=3)))
+    weeks = await _record_weeks(database_url)
+    async with open_pool(database_url) as pool:
+        await DatabaseProjection(pool.kwargs).link()
+    week = f"/compare/{weeks[1].root}/{weeks[0].root}"
+    run = f"/runs/{failed.root}"
+    first, last = arabic[0], arabic[-1]
+    assert isinstance(last, WeekRun)
+    pages = {
+        "overview": "/",
+        "overview-filtered": "/?last=30d&agent=nurse",
+        "list": "/runs",
+        "list-filtered": "/runs?status=failed&agent=billing",
+        "list-found": "/runs?q=ledger",
+        "list-nothing-matches": "/runs?q=nothing-is-called-so",
+        "list-arabic": "/runs?session=conv-arabic",
+        "conversations": "/sessions",
+        "conversations-nothing-matches": "/sessions?user=nobody",
+        "conversation": "/sessions/week-42",
+        "conversation-failed": "/sessions/conv-7781",
+        "conversation-arabic": "/sessions/conv-arabic",
+        "conversation-not-found": "/sessions/no-such-conversation",
+        "run-live": f"/runs/{live.root}",
+        "run-arabic": f"/runs/{last.root}",
+        "run-arabic-answer": f"/runs/{last.root}?select={last.answer}",
+        "run-failed": run,
+        "run-failed-origin": f"{run}?select={failed.origin}",
+        "run-sub-agent": f"{run}?select={failed.ledger_call}",
+        "run-all-records": f"{run}?records=all",
+        "run-waterfall": f"{run}?waterfall=on",
+        "run-deep": f"/runs/{deep}?level=all",
+        "run-running": f"/runs/{stuck.root}",
+        "run-demo": f"/runs/{demo[0]}",
+        "model-call": f"/runs/{talk.root}?select={talk.rounds[11]}",
+        "model-answer": f"/runs/{talk.root}?select={talk.rounds[12]}",
+        "tools": "/tools?last=all",
+        "tools-none": "/tools?to=1990-01-01T00:00:00.000Z",
+        "tool": "/tools?tool=ask_doctor&last=7d",
+        "tool-failing": "/tools?tool=http_get&last=24h",
+        "tool-never-called": "/tools?tool=no-such-tool",
+        "compare-picks": f"/compare/{weeks[0].root}",
+        "compare-messages": f"{week}?select={weeks[1].answer}",
+        "compare-same": f"/compare/{weeks[1].root}/{weeks[2].root}",
+        "compare-arabic": f"/compare/{first.root}/{last.root}?select={first.answer}",
+        "compare-not-found": f"/compare/{weeks[0].root}/{failed.origin}",
+        "compare": f"/compare/{demo[0]}/{demo[1]}",
+        "go-not-found": "/go/call_nothing",
+        "not-found": "/runs/nonsense",
+        "sign-in": "/sign-in",
+        "keys-without-keys": "/keys",
+    }
+    with serving_here(database_url, tmp_path) as address:
+        async with _looking(browser, address, width, theme, language) as look:
+            for name, path in pages.items():
+                await look.open(path)
+                await look.take(name)
+            page = look.page
+            await look.open("/runs")
+            await expect(page.get_by_role("table")).to_be_visible()
+            for key in "jxjx":
+                await page.keyboard.press(key)
+            await look.take("list-picked")
+            await look.open("/sessions/conv-7781")
+            await page.locator(".fold").first.click()
+            await expect(page.locator(".tree .row").first).to_be_visible()
+            await look.take("conversation-unfolded")
 
 
 async def _picture_frame(look: _Look, run: str, admin: NewKey, reader: NewKey) -> None:
@@ -244,8 +329,9 @@ async def _picture_answers(look: _Look, run: str) -> None:
     await page.unroute_all(behavior="ignoreErrors")
 
 
+@every_look
 async def test_screenshots_of_the_shell_and_of_page_states_are_taken(
-    browser: Browser, database_url: str, tmp_path: Path
+    browser: Browser, database_url: str, tmp_path: Path, width: int, theme: str, language: str
 ) -> None:
     failed = failing_run(start=utc_now() - timedelta(minutes=2))
     run = await _record(database_url, failed.events)
@@ -254,22 +340,8 @@ async def test_screenshots_of_the_shell_and_of_page_states_are_taken(
         admin = await keys.create("maria's laptop", [Scope.ADMIN])
         reader = await keys.create("dashboard", [Scope.READ])
     with serving_here(database_url, tmp_path) as address:
-        for width, height in WIDTHS.items():
-            for theme in ("light", "dark"):
-                for language in ("en-US", "zh-CN"):
-                    folder = EVERY_PAGE / f"{width}-{theme}-{language}"
-                    folder.mkdir(parents=True, exist_ok=True)
-                    context = await browser.new_context(
-                        viewport=ViewportSize(width=width, height=height),
-                        locale=language,
-                        timezone_id="UTC",
-                        color_scheme="dark" if theme == "dark" else "light",
-                        has_touch=width == min(WIDTHS),
-                        is_mobile=width == min(WIDTHS),
-                    )
-                    look = _Look(await context.new_page(), address, folder)
-                    await _picture_frame(look, run, admin, reader)
-                    await context.close()
+        async with _looking(browser, address, width, theme, language) as look:
+            await _picture_frame(look, run, admin, reader)
 
 
 async def test_screenshots_for_the_documentation_are_taken(
