@@ -54,9 +54,9 @@ def tests_run_on_citus() -> bool:
 
 
 on_one_postgres = pytest.mark.skipif(
-    tests_run_on_citus(), reason="looks at plans or statements that Citus makes others of"
+    tests_run_on_citus(), reason="differs on Citus (docs/guides/citus.md)"
 )
-"""Marks tests of how one Postgres does it; what comes of it other tests ask of both."""
+"""Marks tests of plans, of statements, and of criteria of lists that Citus does not support."""
 
 without_analysts = pytest.mark.skipif(
     tests_run_on_citus(), reason="on Citus nobody can be an analyst (decision 24)"

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.citus_databases import on_one_postgres
 from tests.contract.moments import Moments
 from tests.contract.stores import Store
 from tests.trees import plain
@@ -127,6 +128,7 @@ async def test_parts_inside_their_call_give_figures_but_neither_status_nor_answe
     assert (run.own.failures, run.own.status) == (0, "succeeded")
 
 
+@on_one_postgres
 async def test_filters_find_a_piece_of_work_by_any_of_its_runs(store: Store) -> None:
     first, events = first_run()
     _, more = later_run(first, tags=("t",), agent_name="payer", service_name="till")
@@ -176,6 +178,7 @@ async def test_answers_show_the_status_reason_and_duration_of_the_whole(store: S
     assert preview.parts == 3
 
 
+@on_one_postgres
 async def test_least_cost_is_that_of_the_whole(store: Store) -> None:
     first, events = first_run()
     _, more = later_run(first)
