@@ -254,6 +254,8 @@ class RunFilter:
     """The type of the error there."""
     model: str | None = None
     """A model that was used. Up to a minute passes until these three criteria find a new run."""
+    metadata_key: str | None = None
+    """A key of the run's metadata, at its top level."""
     min_cost: float | None = None
     """The least known cost in US dollars, that of the whole piece of work."""
     q: str | None = None

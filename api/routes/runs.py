@@ -87,6 +87,10 @@ async def _filter(
             "`origin` and `errorType` find a new run."
         ),
     ] = None,
+    metadata_key: Annotated[
+        StoredText | None,
+        Query(alias="metadataKey", description="A key of the run's metadata, at its top level."),
+    ] = None,
     min_cost: Annotated[
         float | None,
         Query(
@@ -132,6 +136,7 @@ async def _filter(
         origin=origin,
         error_type=error_type,
         model=model,
+        metadata_key=metadata_key,
         min_cost=min_cost,
         q=q,
         since=period.since,

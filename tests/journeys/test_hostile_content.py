@@ -11,7 +11,14 @@ from playwright.async_api import Page, expect
 from pydantic import ValidationError
 
 from tests.journeys.conftest import Records, Site
-from tests.journeys.tree_page import bar, details, open_run, row, search_field
+from tests.journeys.tree_page import (
+    bar,
+    details,
+    expect_query,
+    open_run,
+    row,
+    search_field,
+)
 from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
 from tracer.records import Status, new_id
@@ -165,25 +172,26 @@ ATTACKS = " ".join(
         "<a href='javascript:window.harmed=true'>link</a><details open ontoggle='harmed=true'>",
     ]
 )
-ATTACKED_VALUES: tuple[Any, ...] = (
-    ATTACKS,
-    [ATTACKS],
-    [{"role": "user", "content": ATTACKS, "name": ATTACKS, ATTACKS: [ATTACKS]}],
-    {ATTACKS: {"type": ATTACKS, "value": ATTACKS}},
-)
-"""The forms that a field may accept."""
+
+
+def attacked_values(text: str) -> tuple[Any, ...]:
+    """Return the forms of a text that a field may accept."""
+    message = {"role": "user", "content": text, "name": text, text: [text]}
+    return text, [text], [message], {text: {"type": text, "value": text}}
+
+
 SAFE = {"type", "at", "status", "reason", "traceparent", "inferredFrom"}
 """Fields that are no text of the sender, or decide which record it is."""
 
 
-def attacked(event: Event) -> Event:
+def attacked(event: Event, text: str = ATTACKS) -> Event:
     """Return an event with attacks in all fields that accept them."""
     fields = json.loads(event_json(event))
     for name, info in type(event).model_fields.items():
         alias = info.alias or name
         if alias in SAFE or alias.endswith("Id"):
             continue
-        for value in ATTACKED_VALUES:
+        for value in attacked_values(text):
             try:
                 EVENT.validate_python(fields | {alias: value})
             except ValidationError:
@@ -192,9 +200,9 @@ def attacked(event: Event) -> Event:
             break
     for items, names in (("steps", "agentName request"), ("toolCalls", "name arguments toolType")):
         for item in fields.get(items) or ():
-            item |= dict.fromkeys(names.split(), ATTACKS)
+            item |= dict.fromkeys(names.split(), text)
     if "error" in type(event).model_fields:
-        error = dict.fromkeys(("type", "message", "stack"), ATTACKS)
+        error = dict.fromkeys(("type", "message", "stack"), text)
         fields |= {"status": "failed", "error": error}
     return EVENT.validate_python(fields)
 
@@ -218,3 +226,40 @@ async def test_html_in_any_text_of_any_record_is_shown_as_text_in_the_details(
         for tag in ("img", "script", "iframe", "svg[onload]", "a[href^=javascript]"):
             assert await pane.locator(tag).count() == 0, (record, tag)
         assert await page.evaluate("window.harmed") is None
+
+
+async def test_html_is_shown_as_text_in_overview_facets_and_found_records(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = sample_run(sub_plans=1, start=utc_now())
+    await records.write(*(attacked(each, HTML) for each in run.events))
+    await records.roll_up(run.root)
+    other = await records.record(sample_run(start=utc_now()))
+
+    async def check() -> None:
+        assert await page.evaluate("window.harmed") is None
+        tags = page.locator("main img, main script, main iframe, option img, [role=dialog] img")
+        assert await tags.count() == 0
+
+    await page.goto(site.address)
+    await expect(page.get_by_role("region", name="Where runs failed")).to_contain_text("<img src=x")
+    await expect(page.get_by_role("region", name="Spend")).to_contain_text("<img src=x")
+    await expect(page.get_by_role("region", name="Slowest tools")).to_contain_text("<img src=x")
+    await check()
+    await page.get_by_role("combobox", name="Agent").select_option(HTML)
+    await expect(page.get_by_text("Remove the filters to see")).to_be_visible()
+    await check()
+
+    await page.goto(f"{site.address}/runs")
+    await page.get_by_role("button", name="More filters").click()
+    await expect(page.locator(f'a[href="/runs/{other.root}"]')).to_be_visible()
+    key = page.get_by_label("Metadata key").locator("xpath=../..").get_by_role("button", name=HTML)
+    await key.click()
+    await expect(page.locator(f'a[href="/runs/{other.root}"]')).to_have_count(0)
+    await expect(page.locator(f'a[href="/runs/{run.root}"]')).to_be_visible()
+    await expect_query(page, metadataKey=HTML)
+    await check()
+
+    await page.goto(f"{site.address}/go/call_0")
+    await expect(page.get_by_role("listitem").filter(has_text="<img src=x").first).to_be_visible()
+    await check()

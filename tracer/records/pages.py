@@ -919,6 +919,8 @@ class FailureGroup(Shown):
     """Whether the runs are abandoned. The record is then the one that they were waiting for."""
     runs: int = 0
     sample_run_id: UUID
+    sample_label: str | None = None
+    """The sample run's `label`."""
 
 
 class Overview(Shown):

@@ -91,6 +91,8 @@ async def test_overview_compares_a_period_with_the_one_before(
             *(Kind.TOOL_CALL, "measure", "TimeoutError"),
         )
         assert (group.runs, group.sample_run_id) == (1, failing.root)
+        listed = (await reader.list_runs(RunFilter(status="failed"), 10, None)).items
+        assert [group.sample_label] == [run.label for run in listed]
         spent = await reader.read_spend(DAY, "model")
         assert [(each.name, each.cost_usd) for each in spent] == [
             ("gpt-5", Decimal("0.5")),
@@ -146,6 +148,40 @@ async def test_list_filters_by_origin_error_type_and_model_after_the_roll_up(
     assert [(each.value, each.count) for each in facets.tag] == [("a", 1)]
     counted = await reader.count_runs(RunFilter())
     assert (counted.count, counted.failed, counted.p95_ms) == (2, 1, 9_000)
+
+
+async def test_each_counted_value_of_a_facet_lists_its_runs(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    metadata = (
+        {"tenant": None, "deep": {"inner": 1}},
+        {"tenant": 2, "'\"$.%s ünï": 1},
+        {"\0🧪": 1},
+    )
+    for keys in metadata:
+        run = Moments()
+        about = {"service_name": "ward", "service_version": "1", "deployment_environment": "test"}
+        started: dict[str, Any] = {**about, "run_metadata": keys, "subject": "ana", "tags": ("a",)}
+        await writer.write(events_of(run, model="gpt-5", fails=True, **started))
+    await roll_up(pool)
+
+    facets = await reader.read_facets(RunFilter())
+    filters = {"user": "subject", "version": "service_version"}
+    counted = {
+        (filters.get(name, name), each.value): each.count
+        for name, values in facets
+        if isinstance(values, list)
+        for each in values
+    }
+    listed = {
+        (name, value): len((await reader.list_runs(RunFilter(**{name: value}), 10, None)).items)
+        for name, value in counted
+    }
+    assert listed == counted
+    assert len({name for name, _ in counted}) == 10
+    assert counted["metadata_key", "tenant"] == 2
+    assert ("metadata_key", "inner") not in counted
+    assert (await reader.list_runs(RunFilter(metadata_key="inner"), 10, None)).items == []
 
 
 async def test_work_of_several_runs_is_one_run_and_ends_like_its_last_part(

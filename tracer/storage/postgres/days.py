@@ -421,6 +421,14 @@ def read_overview(
                 if sign > 0:
                     group.sample_run_id = sample_id
     failures = sorted(groups.values(), key=lambda group: (-group.runs, str(group.name)))
+    failures = [group for group in failures if group.runs > 0][:MOST_GROUPS]
+    samples = [group.sample_run_id for group in failures]
+    runs = select(connection, Run, _RUNS, {"project_id": project_id, "runs": samples})
+    labels = {
+        each.root_plan_id: each.label for each in read_run_previews(connection, project_id, runs)
+    }
+    for group in failures:
+        group.sample_label = labels.get(group.sample_run_id)
     running, stuck = count_running(connection, project_id, RunFilter(**vars(wanted)))
     return Overview(
         since=since,
@@ -428,7 +436,7 @@ def read_overview(
         total=total,
         before=None if since is None else before,
         days=[each for each in days.values() if each.runs or each.calls],
-        failures=[group for group in failures if group.runs > 0][:MOST_GROUPS],
+        failures=failures,
         running=running,
         stuck=stuck,
     )

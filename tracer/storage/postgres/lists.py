@@ -215,6 +215,7 @@ def list_of_runs(
         ("{}.service_name = %(service)s", "service", wanted.service),
         ("{}.service_version = %(version)s", "version", wanted.service_version),
         ("{}.deployment_environment = %(environment)s", "environment", wanted.environment),
+        (_HAS_KEY, "metadata_key", wanted.metadata_key),
     ):
         looked_for.add(_of_run(condition, reaches_parts), **{name: _stored(value)})
     cost = _value_of(RunOrder.CHEAPEST, reaches_parts)
@@ -320,6 +321,13 @@ def _in_run(table: str, condition: str, reaches_parts: bool) -> str:
         return own
     others = within(f"ANY(ARRAY(SELECT other.root_plan_id {_OTHERS}))")
     return f"({own} OR whole_status IS NOT NULL AND {others})"
+
+
+_METADATA = r"regexp_replace({0}.run_metadata, '(?<!\\)\\u0000', '␛0000', 'g')"
+"""A run's metadata in a form that is valid as `jsonb`, which has no NUL."""
+_HAS_KEY = f"""CASE WHEN pg_input_is_valid({_METADATA}, 'jsonb')
+    THEN {_METADATA}::jsonb -> %(metadata_key)s::text END IS NOT NULL"""
+"""The condition that a run's metadata has a key, whose value may be null."""
 
 
 def _of_run(condition: str, reaches_parts: bool) -> str:

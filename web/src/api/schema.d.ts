@@ -1559,6 +1559,11 @@ export interface components {
              * Format: uuid
              */
             sampleRunId: string;
+            /**
+             * Samplelabel
+             * @description The sample run's `label`.
+             */
+            sampleLabel: string | null;
         };
         /**
          * FilePart
@@ -8976,6 +8981,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description A key of the run's metadata, at its top level. */
+                metadataKey?: string | null;
                 /** @description The least known cost in US dollars. */
                 minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
@@ -9159,6 +9166,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description A key of the run's metadata, at its top level. */
+                metadataKey?: string | null;
                 /** @description The least known cost in US dollars. */
                 minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */
@@ -9261,6 +9270,8 @@ export interface operations {
                 errorType?: string | null;
                 /** @description A model that was used. It takes up to a minute until this filter, `origin` and `errorType` find a new run. */
                 model?: string | null;
+                /** @description A key of the run's metadata, at its top level. */
+                metadataKey?: string | null;
                 /** @description The least known cost in US dollars. */
                 minCost?: number | null;
                 /** @description Words that the run contains: in its texts, names, arguments, results or errors. `"Quotes"` make a phrase, and a minus excludes a word. The last word may be the beginning of a longer one. */

@@ -24,6 +24,7 @@ const FULL: RunFilters = {
   model: 'gpt-5',
   origin: 'http_get',
   errorType: 'TimeoutError',
+  metadataKey: 'tenant',
   range: { ...ALL_TIME, last: '24h' },
   otherTraces: true,
 }
@@ -58,6 +59,7 @@ test('the API is asked for what the filters say, without the space around names'
     model: 'gpt-5',
     origin: 'http_get',
     errorType: 'TimeoutError',
+    metadataKey: 'tenant',
     from: '2026-01-01T00:00:00.000Z',
     to: null,
     otherTraces: true,
@@ -65,7 +67,7 @@ test('the API is asked for what the filters say, without the space around names'
 })
 
 test('what lists more than usual is not counted among what lists less', () => {
-  expect(narrowing(FULL)).toBe(14)
+  expect(narrowing(FULL)).toBe(15)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
 })
 

@@ -24,6 +24,7 @@ export const NAMED_FILTERS = {
   model: 'filters.model',
   origin: 'filters.origin',
   errorType: 'filters.errorType',
+  metadataKey: 'filters.metadataKey',
 } as const
 
 type NamedFilter = keyof typeof NAMED_FILTERS
