@@ -46,6 +46,21 @@ async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:
     assert roots[::-1] == seen
 
 
+async def test_search_in_a_run_shows_whether_all_its_words_are_indexed(api: Api) -> None:
+    shown = {}
+    for characters in (65_536, 65_537):  # the index has the first 64 kB of a text
+        run = sample_run()
+        long = {"user_request": "cuff ".rjust(characters, "x")}
+        run.events[0] = run.events[0].model_copy(update=long)
+        await api.record(run)
+        listed: Any = await api.read("/api/runs", q="well")
+        assert str(run.root) in {each["rootPlanId"] for each in listed["items"]}
+        found = await api.read(f"/api/runs/{run.root}/search", q="cuff")
+        shown[characters] = found["isCut"]
+
+    assert shown == {65_536: False, 65_537: True}
+
+
 async def test_runs_are_filtered_by_query_parameters(api: Api) -> None:
     fine = await api.record(sample_run(title="Blood pressure"))
     late = await api.record(
