@@ -50,3 +50,8 @@ export function excerpt(text: string | null | undefined, length = 160): string {
     .trim()
   return visibleText(start.length > length ? `${start.slice(0, length)}…` : start)
 }
+
+/** An arrow in the direction of a line that begins with a text: of its first letter, as `dir="auto"`. */
+export function arrowFor(text: string): '→' | '←' {
+  return /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(text) ? '←' : '→'
+}

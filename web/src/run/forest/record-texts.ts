@@ -1,7 +1,7 @@
 /** The name of a record, and one line about it, in the reader's language. */
 import { useI18n } from 'vue-i18n'
 import type { ThinkActNode, ToolCallNode, TreeNode } from '../../api/shapes'
-import { excerpt, prose, visibleText } from '../../lib/payload-text'
+import { arrowFor, excerpt, prose, visibleText } from '../../lib/payload-text'
 import { isRecord, planOf, type Row } from './rows'
 
 export function useRecordTexts() {
@@ -84,12 +84,7 @@ function errorOf({ error }: TreeNode): string | null {
 }
 
 function joined(what: string, outcome: string): string {
-  return outcome ? `${what} ${isRightToLeft(what) ? '←' : '→'} ${outcome}` : what
-}
-
-/** Whether the first letter of a text, and so its line, is of a script from right to left. */
-function isRightToLeft(text: string): boolean {
-  return /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}]/u.test(text)
+  return outcome ? `${what} ${arrowFor(what)} ${outcome}` : what
 }
 
 /** The values of a call's arguments without names and braces; the text itself if it is cut. */

@@ -147,3 +147,12 @@ test('the icon of a status has its word, and a sentence if that is not enough', 
   expect(await titleOf('cancelled')).toBe('cancelled')
   expect(await titleOf('abandoned')).toMatch(/^abandoned: The recording process stopped/)
 })
+
+test('the line of a row has no marks of Markdown, and an arrow in the direction of its text', async () => {
+  const show = (title: string, summary: string) => showRow('root', plan('root', { title, summary }))
+
+  expect((await show('Sum', '## Total\n**13.37 EUR**')).get('.excerpt').text()).toBe(
+    'Sum → Total 13.37 EUR',
+  )
+  expect((await show('أين أموالي؟', '**تم**')).get('.excerpt').text()).toBe('أين أموالي؟ ← تم')
+})
