@@ -100,10 +100,12 @@ async def test_preview_counts_handled_failures_separately(store: Store) -> None:
         run.call_started(),
         run.call_finished(**FAILED),
         run.step_finished(),
-        run.plan_finished(summary="Go to Brest. " * 40),
     )
+    still_open = await preview(store, run.root)
+    await store.record(run.plan_finished(summary="Go to Brest. " * 40))
     shown = await preview(store, run.root)
 
+    assert (still_open.failures, still_open.handled_failures) == (1, 0)
     assert (shown.title, shown.failure) == ("Plan a day.", None)
     assert (shown.failures, shown.handled_failures) == (1, 1)
     assert shown.answer == ("Go to Brest. " * 40)[:300]

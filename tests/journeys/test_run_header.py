@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.contract.moments import Moments
+from tests.contract.test_leases import by
 from tests.journeys.conftest import Records, Site
 from tests.journeys.tree_page import expect_query, open_run
 from tests.sample_runs import START, sample_run
 from tracer.records import Status, new_id
-from tracer.records.events import PlanFinished, PlanStarted
+from tracer.records.events import ErrorInfo, Event, PlanFinished, PlanStarted
 
 pytestmark = pytest.mark.thorough
 
@@ -113,3 +119,53 @@ async def test_title_that_is_the_question_is_labelled_so(
         header = page.locator(".run-header .line")
         await expect(header.get_by_role("heading", name=title)).to_be_visible()
         await expect(header.get_by_text("Asked", exact=True)).to_have_count(labels)
+
+
+async def test_header_counts_failures_as_the_api_the_list_and_sql(
+    page: Page, site: Site, records: Records
+) -> None:
+    failed: dict[str, Any] = {"status": Status.FAILED, "error": ErrorInfo(type="E", message="no")}
+    lost = new_id()
+    endings: dict[str, Callable[[Moments], list[Any]]] = {
+        "handled": lambda run: [run.call_finished(**failed), run.plan_finished()],
+        "failed": lambda run: [run.call_finished(**failed), run.step_finished(**failed)],
+        "cancelled": lambda run: [run.call_finished(**failed), run.plan_finished(**CANCELLED)],
+        "lost": lambda run: [run.call_finished(**failed), run.call_started(tool_call_id=new_id())],
+        "failed above a lost call": lambda run: [run.step_finished(**failed)],
+    }
+    counted = {}
+    for name, ending in endings.items():
+        run = Moments()
+        begun: list[Event] = [run.plan_started(title=name), run.step_started(), run.call_started()]
+        end: list[Event] = [run.plan_finished(**failed)] if name.startswith("failed") else []
+        await records.write(*by(lost, *begun, *ending(run), *end))
+        with psycopg.connect(site.database_url) as connection:
+            connection.execute(
+                "UPDATE recorder_run SET abandoned_at = now() WHERE root_plan_id = %s", [run.root]
+            )
+            query = "SELECT status, failed_calls FROM trace.runs WHERE root_plan_id = %s"
+            in_sql = connection.execute(query, [run.root]).fetchone()
+        shown: Any = await site.read(f"/api/runs/{run.root}")
+        assert in_sql == (shown["status"], shown["failedCalls"])
+        failures, handled = shown["failures"], shown["handledFailures"]
+        tree: Any = await site.read(f"/api/plans/{run.root}/tree")
+        assert tree["cumulative"]["failures"] == failures
+        counted[name] = (shown["status"], failures, handled)
+
+        await open_run(page, site.address, run.root)
+        header = page.locator(".run-header .facts")
+        texts = {f"Failures {failures}": failures > handled, f"{handled} handled": handled > 0}
+        for text, is_shown in texts.items():
+            await expect(header.get_by_text(text)).to_have_count(int(is_shown))
+        banner = page.get_by_role("region", name="Failures")
+        await expect(banner).to_have_count(int(shown["status"] in ("failed", "abandoned")))
+    assert counted == {
+        "handled": ("succeeded", 1, 1),
+        "failed": ("failed", 1, 0),
+        "cancelled": ("cancelled", 1, 1),
+        "lost": ("abandoned", 1, 0),
+        "failed above a lost call": ("failed", 1, 0),
+    }
+
+
+CANCELLED: dict[str, Any] = {"status": Status.CANCELLED, "reason": "cancelled"}

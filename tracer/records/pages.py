@@ -368,7 +368,7 @@ class RunPreview(Run):
     """The number of failures: failed records without a failed record below them. If one failure
     made several records fail, it is counted once. `failedCalls` counts all failed calls."""
     handled_failures: int = 0
-    """The number of failures that did not make the run fail."""
+    """The number of failures that did not make the run fail; 0 until the run has ended."""
     failure: RunFailure | None = None
     """The failure that made the run fail. If there are several, the one that ended last, because
     an agent that works on after a failure has handled it."""
@@ -482,7 +482,9 @@ def whole_preview(
     found |= {name: getattr(head, name) + getattr(others, name) for name in Totals.model_fields}
     found["failures"] = sum(each.failures for each in in_order)
     handled = sum(each.handled_failures for each in in_order)
-    found["handled_failures"] = found["failures"] if status is Status.SUCCEEDED else handled
+    if status is Status.SUCCEEDED:
+        handled = found["failures"]
+    found["handled_failures"] = handled if status.is_ending else 0
     return head.model_copy(update=found)
 
 

@@ -883,6 +883,8 @@ def read_run_previews(
     for run in runs:
         shown = dict(run) | texts.get(run.root_plan_id, {})
         preview = RunPreview(**shown | notes.get(run.root_plan_id, RunNotes())._asdict())
+        if not run.status.is_ending:  # whether the run fails is not known yet
+            preview.handled_failures = 0
         preview.request = _preview_text(preview.request, characters)
         preview.answer = _preview_text(preview.answer, characters)
         if found := others.get(run.root_plan_id):

@@ -3464,7 +3464,7 @@ export interface components {
             failures: number;
             /**
              * Handledfailures
-             * @description The number of failures that did not make the run fail.
+             * @description The number of failures that did not make the run fail; 0 until the run has ended.
              * @default 0
              */
             handledFailures: number;
@@ -4199,7 +4199,7 @@ export interface components {
             failures: number;
             /**
              * Handledfailures
-             * @description The number of failures that did not make the run fail.
+             * @description The number of failures that did not make the run fail; 0 until the run has ended.
              * @default 0
              */
             handledFailures: number;

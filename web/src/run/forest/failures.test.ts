@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { forestOf, nested, plan, step, toolCall } from './example-tree'
+import type { PlanNode } from '../../api/shapes'
 import { mergeRows } from './merged-rows'
 import { visibleRows, type RecordRow } from './rows'
 import { countsBelow, failures, hasErrorOf, inheritedFrom, neighbour, originOf } from './failures'
@@ -34,7 +35,8 @@ function twoAgentsDown(status: 'failed' | 'succeeded' = 'failed') {
     ...failed,
     agentExecutions: [step('s2', { ...failed, toolCalls: [askBank] })],
   })
-  const askLedger = toolCall('ask_ledger', { ...failed, subPlans: [ledger] })
+  const finishedAt = '2026-11-21T22:21:54Z'
+  const askLedger = toolCall('ask_ledger', { ...failed, finishedAt, subPlans: [ledger] })
   const slip = toolCall('slip', failed)
   return forestOf(
     plan('root', {
@@ -52,7 +54,40 @@ test('a failure counts once, at the record where it began', () => {
   expect(deep.tops[0]!.own.failures).toBe(1)
 })
 
-test('the origin of a failed run is its deepest failure, which merged rows keep', () => {
+test('a failed record is the origin of its failure although a call below it was abandoned', () => {
+  const lost = toolCall('lost', { status: 'abandoned' })
+  const root = (status: 'failed' | 'abandoned') =>
+    forestOf(
+      plan('root', { status, agentExecutions: [step('step', { status, toolCalls: [lost] })] }),
+    )
+
+  expect(failures(root('failed').all).map(({ row }) => row.key)).toEqual(['step', 'lost'])
+  expect(originOf(root('failed'), failures(root('failed').all))?.row.key).toBe('step')
+  expect(failures(root('abandoned').all).map(({ row }) => row.key)).toEqual(['lost'])
+})
+
+test('a failure is handled if a record above it ended without failing', () => {
+  const failed = { status: 'failed' } as const
+  const slip = toolCall('slip', failed)
+  const isHandled = (
+    root: PlanNode['status'],
+    above: Parameters<typeof step>[1] = { status: 'failed', toolCalls: [slip] },
+  ) => {
+    const forest = forestOf(plan('root', { status: root, agentExecutions: [step('step', above)] }))
+    return failures(forest.all).map((each) => each.isHandled)
+  }
+  const handedOver = plan('next', { ...failed, agentExecutions: [step('last', failed)] })
+
+  expect(isHandled('failed')).toEqual([false])
+  expect(isHandled('succeeded')).toEqual([true])
+  expect(isHandled('cancelled')).toEqual([true])
+  expect(isHandled('running')).toEqual([false])
+  expect(isHandled('failed', { status: 'cancelled', toolCalls: [slip] })).toEqual([true])
+  expect(isHandled('failed', { status: 'running', toolCalls: [slip] })).toEqual([true])
+  expect(isHandled('failed', { status: 'succeeded', subPlans: [handedOver] })).toEqual([false])
+})
+
+test('the origin of a failed run is the failure that ended last, which merged rows keep', () => {
   for (const forest of [twoAgentsDown(), mergeRows(twoAgentsDown())]) {
     const origin = originOf(forest, failures(forest.all))!
     expect([origin.row.key, origin.depth, origin.isHandled]).toEqual(['http_get', 2, false])

@@ -1,10 +1,10 @@
 /** Where a run went wrong. */
 import { inOrder, isRecord, planOf, rootOf, type Forest, type RecordRow, type Row } from './rows'
 
-/** The origin of a failure: a failed or abandoned record without another one below it. */
+/** The origin of a failure: a failed record without a failed one below it, or an abandoned record. */
 export interface Failure {
   row: RecordRow
-  /** Whether an agent continued, so that the failure did not end the run. */
+  /** Whether a record above it ended without failing, so that the failure did not end the run. */
   isHandled: boolean
   /** How many agents are above it. */
   depth: number
@@ -12,14 +12,16 @@ export interface Failure {
 
 /** Returns each failure once, at its origin, from top to bottom. */
 export function failures(all: readonly Row[]): Failure[] {
-  const withFailure = new Set<Row>()
+  const above = { failed: new Set<Row>(), abandoned: new Set<Row>() }
   const found: Failure[] = []
   // From the bottom, so that the rows below a row are known before the row.
   for (let at = all.length - 1; at >= 0; at -= 1) {
     const row = all[at]!
-    const isOrigin = isRecord(row) && isBad(row.record.status) && !withFailure.has(row)
-    if (isOrigin) found.push({ row, isHandled: isHandled(row), depth: agentsAbove(row) })
-    if ((isOrigin || withFailure.has(row)) && row.parent) withFailure.add(row.parent)
+    for (const status of ['failed', 'abandoned'] as const) {
+      const isOrigin = isRecord(row) && row.record.status === status && !above[status].has(row)
+      if (isOrigin) found.push({ row, isHandled: isHandled(row), depth: agentsAbove(row) })
+      if ((isOrigin || above[status].has(row)) && row.parent) above[status].add(row.parent)
+    }
   }
   return found.reverse()
 }
@@ -30,14 +32,24 @@ export function isBad(status: string): boolean {
 }
 
 /**
- * Whether a record above a failure succeeded nevertheless; only records below `end` count.
+ * Whether a record above a failure ended without failing; only records below `end` count.
  *
- * A model call ends before its tools run, so its status does not reflect their failures.
+ * A model call ends before its tools run, so its status does not reflect their failures. A step may
+ * end before the agent to which it handed over.
  */
 function isHandled(row: RecordRow, end: Row | null = null): boolean {
+  let isOpen = false
+  let below = row
   for (let above = row.parent; above && above !== end; above = above.parent) {
-    if (!isRecord(above) || above.kind === 'thinkAct') continue
-    if (above.record.status === 'succeeded') return true
+    if (!isRecord(above)) return row.record.status === 'failed'
+    const { status } = above.record
+    const hasHandedOver = above.kind === 'step' && below.kind === 'plan'
+    below = above
+    if (above.kind === 'thinkAct' || (hasHandedOver && status !== 'failed')) continue
+    if (status === 'succeeded' || status === 'cancelled') return true
+    // It failed although the failure had not ended the open record below it.
+    if (status === 'failed' && isOpen && row.record.status === 'failed') return true
+    isOpen = status !== 'failed'
   }
   return false
 }
@@ -48,18 +60,39 @@ function agentsAbove(row: RecordRow): number {
   return Math.max(0, agents)
 }
 
-/** The failure that ended the run: the deepest unhandled one; the earliest of these. */
+/** The failure that ended the run, as the API chooses it; or the first of the abandoned records. */
 export function originOf(forest: Forest, found: readonly Failure[]): Failure | null {
   const status = rootOf(forest)?.status
   if (status === undefined || !isBad(status)) return null
   const unhandled = found.filter(({ row, isHandled: is }) => !is && row.record.status === status)
-  return unhandled.sort(deepestFirst)[0] ?? null
+  const startOf = ({ row }: Failure) => row.span?.start ?? 0
+  const earliestFirst = (one: Failure, other: Failure) => startOf(one) - startOf(other)
+  const order = status === 'abandoned' ? earliestFirst : lastFirst
+  return unhandled.reduce<Failure | null>(
+    (first, each) => (first && order(first, each) <= 0 ? first : each),
+    null,
+  )
 }
 
-/** The order by depth; of equally deep failures, the earliest is first. */
-function deepestFirst(one: Failure, other: Failure): number {
-  return other.depth - one.depth || (one.row.span?.start ?? 0) - (other.row.span?.start ?? 0)
+/** The order of failures: of those below one failed record, the one that ended last is first. */
+function lastFirst(one: Failure, other: Failure): number {
+  const [first, second] = [failedPath(one.row), failedPath(other.row)]
+  const at = first.findIndex((row, index) => row !== second[index])
+  const [left, right] = [first[at], second[at]]
+  if (!left || !right) return 0
+  return endOf(right) - endOf(left) || (left.id < right.id ? 1 : -1)
 }
+
+/** The failed records from the root to a record. */
+function failedPath(row: RecordRow): RecordRow[] {
+  const path: RecordRow[] = []
+  for (let above: Row | null = row; above; above = above.parent) {
+    if (isRecord(above) && above.record.status === 'failed') path.push(above)
+  }
+  return path.reverse()
+}
+
+const endOf = ({ record }: RecordRow) => Date.parse(record.finishedAt ?? '') || 0
 
 /**
  * The failure that made a record above it fail, too.
@@ -72,7 +105,7 @@ export function inheritedFrom(row: RecordRow): RecordRow | null {
   if (row.record.status !== 'failed') return null
   const found = failures(inOrder(row.children))
     .filter(({ row: origin }) => origin.record.status === 'failed' && !isHandled(origin, row))
-    .sort(deepestFirst)
+    .sort(lastFirst)
     .map((each) => each.row)
   return found.find((origin) => hasErrorOf(row, origin)) ?? found[0] ?? null
 }

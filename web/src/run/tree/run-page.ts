@@ -37,5 +37,6 @@ export function provideRunPage(
   provide(SEARCH_TEXT, search.searchText)
   provideTimes(records, silentSince)
   provideFollowing(forest, live, selection.chosen)
-  return { selection, failures: provideFailures(forest) }
+  provideFailures(forest)
+  return selection
 }
