@@ -23,7 +23,10 @@ function wrong() {
 }
 
 /** A run of three agents whose innermost call failed. */
-function twoAgentsDown(status: 'failed' | 'succeeded' = 'failed') {
+function twoAgentsDown(
+  status: 'failed' | 'succeeded' = 'failed',
+  slipEnd = '2026-11-21T22:21:53Z',
+) {
   const failed = { status: 'failed' } as const
   const origin = toolCall('http_get', { ...failed, startedAt: '2026-11-21T22:21:53Z' })
   const bank = plan('bank', {
@@ -37,7 +40,7 @@ function twoAgentsDown(status: 'failed' | 'succeeded' = 'failed') {
   })
   const finishedAt = '2026-11-21T22:21:54Z'
   const askLedger = toolCall('ask_ledger', { ...failed, finishedAt, subPlans: [ledger] })
-  const slip = toolCall('slip', failed)
+  const slip = toolCall('slip', { ...failed, finishedAt: slipEnd })
   return forestOf(
     plan('root', {
       status,
@@ -92,6 +95,8 @@ test('the origin of a failed run is the failure that ended last, which merged ro
     const origin = originOf(forest, failures(forest.all))!
     expect([origin.row.key, origin.depth, origin.isHandled]).toEqual(['http_get', 2, false])
   }
+  const slipped = twoAgentsDown('failed', '2026-11-21T22:21:55Z')
+  expect(originOf(slipped, failures(slipped.all))?.row.key).toBe('slip')
 })
 
 test('a run that succeeded has handled failures and no origin', () => {
