@@ -45,7 +45,13 @@ async def answered_page(database_url: str) -> str:
 def _answered_by(url: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET TIME ZONE 'UTC'")
-        return QUERY.sub(lambda found: _answered(connection, found[1]), _page())
+        return QUERY.sub(lambda found: _answered_one(connection, found), _page())
+
+
+def _answered_one(connection: psycopg.Connection, found: re.Match[str]) -> str:
+    if tests_run_on_citus() and "trace.lineage" in found[1]:
+        return found[0]  # Citus does not support this view
+    return _answered(connection, found[1])
 
 
 def queries() -> list[str]:

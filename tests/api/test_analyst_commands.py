@@ -59,6 +59,7 @@ def test_psql_command_opens_a_shell_that_reads_one_project(
         assert owner.execute("SELECT FROM analyst").fetchall() == []
 
 
+@without_analysts
 def test_sql_command_reads_one_project_and_nothing_else(database_url: str, tmp_path: Path) -> None:
     def sql(*arguments: str) -> tuple[int, str, str]:
         done = in_process(tmp_path, "sql", *arguments, TRACER_DATABASE_URL=database_url)

@@ -282,15 +282,16 @@ WHERE run.project_id = $1 AND run.root_plan_id = incoming.root_plan_id
     SET kind = excluded.kind, revision = excluded.revision;
 
 -- projection.FIND_PENDING: a tool call is read
-SELECT pending.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
+SELECT run.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
     run.projection_error
 FROM pending_run AS pending
 JOIN run ON run.project_id = pending.project_id AND run.root_plan_id = pending.root_plan_id
-WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL AND (pending.root_plan_id >=
-    %(first)s AND pending.root_plan_id <= %(last)s OR pending.root_plan_id = ANY (ARRAY(
-            SELECT root_plan_id FROM act_tool_info
-            WHERE tool_call_id = %(id)s AND project_id = %(project_id)s)))
-ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT 10;
+WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL AND (
+    pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s
+    OR pending.root_plan_id = ANY (ARRAY(
+        SELECT root_plan_id FROM act_tool_info
+        WHERE tool_call_id = %(id)s AND project_id = %(project_id)s)))
+ORDER BY pending.root_plan_id LIMIT 10;
 
 -- leases.MARKS: recorders are dead
 WITH lease AS (

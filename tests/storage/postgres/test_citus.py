@@ -52,7 +52,8 @@ from tracer.storage.postgres import (
 from tracer.storage.postgres.citus import write_parts
 from tracer.storage.postgres.migrate import upgrade
 from tracer.storage.postgres.pool import Numbered, PartlyWritten
-from tracer.storage.postgres.projection_rows import FIND_DUE, ProjectorSession
+from tracer.storage.postgres.projection import PostgresProjection
+from tracer.storage.postgres.projection_rows import FIND_DUE
 from tracer.storage.postgres.reader import PostgresReader
 from tracer.storage.postgres.session import PROGRAM_ROLE, in_project
 from tracer.store import Refusal, RunFilter
@@ -212,22 +213,24 @@ Asked = list[tuple[Any, str, Any]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """The queries that cursors are given from now on, a projector's included, with their values."""
+    """The queries that cursors are given from now on, with their values."""
     found: Asked = []
-    execute = psycopg.AsyncCursor.execute
-    ask = ProjectorSession.ask
+    execute, execute_async = psycopg.Cursor.execute, psycopg.AsyncCursor.execute
 
-    def noted_here(self: ProjectorSession, query: str, *params: Any) -> Any:
-        found.append((psycopg.AsyncRawCursor, query, params))
-        return ask(self, query, *params)
-
-    async def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+    def note(cursor: Any, query: Any, params: Any) -> None:
         if re.match(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)", str(query)):
-            found.append((type(self), str(query), params))
-        return await execute(self, query, params, **options)
+            found.append((type(cursor), str(query), params))
 
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted)
-    monkeypatch.setattr(ProjectorSession, "ask", noted_here)
+    def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+        note(self, query, params)
+        return execute(self, query, params, **options)
+
+    async def noted_async(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+        note(self, query, params)
+        return await execute_async(self, query, params, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted_async)
     return found
 
 
@@ -239,7 +242,7 @@ def _tasks(url: str, asked: Asked) -> dict[str, set[int]]:
         connection.execute("SET LOCAL tracer.project_id TO 1")
         for kind, query, params in asked:
             # With its values in it: of a statement with parameters Citus may explain nothing.
-            is_raw = issubclass(kind, psycopg.AsyncRawCursor)
+            is_raw = issubclass(kind, (psycopg.RawCursor, psycopg.AsyncRawCursor))
             said = _filled(query, params, connection) if is_raw else query
             cursor = psycopg.ClientCursor(connection)
             found = cursor.execute(f"EXPLAIN {said}", None if is_raw else params)
@@ -261,9 +264,9 @@ IS_OF_NO_RUN = (
         "min(due_at)",
         FIND_DUE,
     ),
-    *("FROM model_price", "pg_stat_activity"),
+    *("FROM model_price", "pg_stat_activity", "AND head_id = %(run)s"),
 )
-"""What goes by a bare id, or is no query of runs."""
+"""What goes by a bare id, looks for later parts, or is no query of runs."""
 
 
 async def test_queries_of_a_run_use_one_citus_shard(
@@ -275,6 +278,8 @@ async def test_queries_of_a_run_use_one_citus_shard(
     spans = spans_of("openai-agents-openinference-concurrent")
     await writer.write_spans(traces_of(spans)[:1])
     await project_in(pool)
+    for kind in (Kind.RUN, Kind.PLAN):  # as before a read through the API
+        await PostgresProjection(ProjectPool(pool)).catch_up(kind, run.root)
     await reader.read_tree(run.root, Payloads.PREVIEW)
     await reader.read_tree(run.sub_plans[0], Payloads.PREVIEW)
     await reader.read_run(run.root)

@@ -26,7 +26,6 @@ OF_ALL_SHARDS = {
     "projection_rows.DUE": "reads the named runs of all projects",
     "linker.PROJECTS": "finds runs wherever they are",
     "linker.UNLINKED": "finds runs wherever they are",
-    "linker.READ_RUNS": "looks up the recorder of each run in a subquery of its shard",
     "linker.READ_PARTS": "finds the parts of heads, wherever they are",
     "linker.FIND_FOLLOWERS": "finds runs wherever they are",
     "linker.ARE_WAITING": "finds runs wherever they are",
@@ -42,8 +41,9 @@ OF_ALL_SHARDS = {
 """Statements that read all shards, and why. They lock and write nothing."""
 
 OTHERS = frozenset(
-    "projection.FIND_PENDING projection._PENDING_OF_RUNS projection._PENDING_RUNS spans._BLOCKS"
-    " spans._BLOCKS_BY_KEY spans._BLOCK_SIZES spans._DELETE_BLOCKS spans._GIVE_UP"
+    "projection._FIND_RUN projection.FIND_PENDING projection._PENDING_OF_RUNS"
+    " projection._PENDING_RUNS spans._BLOCKS spans._BLOCKS_BY_KEY spans._BLOCK_SIZES"
+    " spans._DELETE_BLOCKS spans._GIVE_UP"
     " spans._HAS_NO_PENDING spans._IS_MERGEABLE spans.LOCK_RUN spans._NEXT_RUN_TO_MERGE"
     " spans._BLOCK_WEIGHTS spans._CALLS spans._SESSIONS spans._SPAN_RECORDS spans._STEPS_OF_PLAN"
     " spans._SETTLED writer._CLOSED_RUNS writer._OPEN_PARTS writer._REQUEST_CANCEL"

@@ -77,7 +77,7 @@ _KEY = Contribution._fields[:8]
 _ORIGIN = Contribution._fields[5:8]
 
 _RUNS = f"""
-SELECT {columns(Run)} FROM run
+SELECT {columns(Run, "= ANY(%(runs)s)")} FROM run
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND is_agent_work
     AND {RUN_NOT_DELETED}"""
 

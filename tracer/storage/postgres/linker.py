@@ -61,7 +61,7 @@ ORDER BY root_plan_id LIMIT $3"""
 _OF_SESSIONS = is_one_of("session_id", "$2")
 
 READ_RUNS = f"""
-SELECT root_plan_id, {START}, finished_at, {shown_status("run")}, session_id,
+SELECT root_plan_id, {START}, finished_at, {shown_status("run", "= ANY($2::uuid[])")}, session_id,
     is_agent_work AND NOT is_bare, is_bare, follows_calls, follows_runs, follows_keys, work_keys,
     prompt_sequence, prompt_number, linked_session_id, coalesce(head_id, root_plan_id),
     continues_run_id, is_inside, whole_status, beginning_deleted, revision, linked_revision,

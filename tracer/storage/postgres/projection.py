@@ -37,31 +37,38 @@ CANDIDATES = 10
 begin with the same bytes as the record's id."""
 
 
-_PENDING_RUNS = """
-SELECT pending.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
-    run.projection_error
+_PENDING = """
+SELECT run.root_plan_id, pending.arrived, pending.spans, pending.since, run.projected,
+    run.projection_error"""
+
+_PENDING_RUNS = f"""{_PENDING}
 FROM pending_run AS pending
 JOIN run ON run.project_id = pending.project_id AND run.root_plan_id = pending.root_plan_id
 WHERE pending.project_id = %(project_id)s AND run.deleted_at IS NULL"""
 
 _PENDING_OF_RUNS = f"{_PENDING_RUNS} AND pending.root_plan_id = ANY(%(runs)s)"
 
+_FIND_RUN = f"""{_PENDING}
+FROM run LEFT JOIN pending_run AS pending ON pending.project_id = run.project_id
+    AND pending.root_plan_id = run.root_plan_id
+WHERE run.project_id = %(project_id)s AND run.root_plan_id = %(id)s AND run.deleted_at IS NULL"""
+"""Find a run on its own shard. If it is not pending, `arrived` is null."""
+
 
 def _finding(kind: Kind) -> str:
     """Return the query for the pending runs that a record may belong to.
 
-    The query compares only primary keys, so it is fast.
+    The query compares only primary keys, so it is fast. On Citus it reads all shards.
     """
-    may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
-    if kind is not Kind.RUN:
-        may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(
-            SELECT root_plan_id FROM {TABLES[kind]}
-            WHERE {RULES[kind].id_field} = %(id)s AND project_id = %(project_id)s))"""
-    return f"""{_PENDING_RUNS} AND ({may_be_its_run})
-ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT {CANDIDATES}"""
+    return f"""{_PENDING_RUNS} AND (
+    pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s
+    OR pending.root_plan_id = ANY (ARRAY(
+        SELECT root_plan_id FROM {TABLES[kind]}
+        WHERE {RULES[kind].id_field} = %(id)s AND project_id = %(project_id)s)))
+ORDER BY pending.root_plan_id LIMIT {CANDIDATES}"""
 
 
-FIND_PENDING = {kind: _finding(kind) for kind in TABLES}
+FIND_PENDING = {kind: _finding(kind) for kind in TABLES if kind is not Kind.RUN}
 
 # Any time in the past: runs that nobody waits for are due later.
 _MAKE_DUE = """
@@ -123,15 +130,16 @@ class PostgresProjection:
 
     async def _find(self, kind: Kind, record_id: UUID) -> list[_PendingRun]:
         """Return the pending runs that a record may belong to. Usually there are none."""
-        first = last = record_id
-        if kind is not Kind.RUN:
-            # Another id may begin like a trace id by chance: then that run is projected a little
-            # earlier. Records that spans carry keep their own ids, so they are looked up.
-            first, last = run_ids_like(record_id)
+        if kind in (Kind.RUN, Kind.PLAN):  # the id of a root plan is that of its run
+            values = {"project_id": self._project.project_id, "id": record_id}
+            found = await fetched(self._project, _FIND_RUN, values)
+            if found or kind is Kind.RUN:
+                return [_PendingRun(*row) for row in found if row[1] is not None]
+        # Another id may begin like a trace id by chance: then that run is projected a little
+        # earlier. Records that spans carry keep their own ids, so they are looked up.
+        first, last = run_ids_like(record_id)
         parameters = {"id": record_id, "first": first, "last": last}
-        runs = await self._fetch(FIND_PENDING[kind], parameters)
-        # The id of a root plan is that of its run.
-        return runs[:1] if runs and runs[0].root_plan_id == record_id else runs
+        return await self._fetch(FIND_PENDING[kind], parameters)
 
     async def _fetch(self, query: str, parameters: Mapping[str, Any]) -> list[_PendingRun]:
         given = {"project_id": self._project.project_id, **parameters}

@@ -153,10 +153,12 @@ R = TypeVar("R", bound=Record)
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
-_RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+_OF_RUN = "= %(run)s"
+
+_RUN = f"SELECT {columns(Run, _OF_RUN)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _RUNS = f"""
-SELECT {columns(Run)} FROM run
+SELECT {columns(Run, "= ANY(%(runs)s)")} FROM run
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {RUN_NOT_DELETED}"""
 
 _PARTS_OF_RUN = f"""
@@ -172,7 +174,7 @@ ORDER BY {START}, root_plan_id"""
 _SOURCE = f"SELECT source FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _RECORDS = {
-    kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
+    kind: f"SELECT {columns(record, _OF_RUN)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
     f" ORDER BY {RULES[kind].id_field}"
     for kind, record in RECORDS.items()
 }
@@ -238,21 +240,24 @@ ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
 
 _BY_IDS_IN_RUN = {
     record: f"""
-SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
+SELECT {columns(record, _OF_RUN)} FROM {TABLES[kind]}
+WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
     for record, kind in KINDS.items()
 }
 
 _SUB_PLANS = f"""
-SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
+SELECT {columns(PlanExecutionRecord, _OF_RUN)} FROM plan_execution_record
 WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id"""
+
+_RUN_EXISTS = f"EXISTS (SELECT 1 FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED})"
 
 _MESSAGES = f"""
 SELECT think_act_id, messages FROM think_act_record
-WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
+WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {_RUN_EXISTS}"""
 
 _MESSAGE_BYTES = f"""
 SELECT coalesce(sum(octet_length(messages)), 0)::bigint FROM think_act_record
-WHERE {_IN_RUN} AND {ALWAYS} AND {NOT_DELETED}"""
+WHERE {_IN_RUN} AND {ALWAYS} AND {_RUN_EXISTS}"""
 
 _RUNS_LIKE = f"""
 SELECT root_plan_id FROM run

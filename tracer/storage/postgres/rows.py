@@ -19,18 +19,23 @@ from tracer.store import MAX_RUN_BYTES, MAX_RUN_SPANS
 R = TypeVar("R", bound=Record)
 
 
-def columns(record: type[Record]) -> str:
-    """Return the SELECT list that reads a record from its table, which must have no alias."""
-    return named(expressions(_KINDS[record]))
+def columns(record: type[Record], runs: str = "") -> str:
+    """Return the SELECT list that reads a record from its table, which must have no alias.
+
+    Args:
+        record: The class of the record.
+        runs: See `abandoned_at`.
+    """
+    return named(expressions(_KINDS[record], runs))
 
 
-def expressions(kind: Kind) -> dict[str, str]:
-    """Return the SQL of each field of a record."""
+def expressions(kind: Kind, runs: str = "") -> dict[str, str]:
+    """Return the SQL of each field of a record. See `abandoned_at` about `runs`."""
     fields = ALL_RECORDS[kind].model_fields
     return {
         name: f"coalesce({name}, '{{}}')" if field.annotation in LISTS else name
         for name, field in fields.items()
-    } | {"abandoned_at": abandoned_at(TABLES[kind])}
+    } | {"abandoned_at": abandoned_at(TABLES[kind], runs)}
 
 
 def named(columns: dict[str, str]) -> str:

@@ -86,7 +86,7 @@ WHERE project_id = %(project_id)s AND head_id = %(run)s AND {RUN_NOT_DELETED}
     AND status < 'cancelled' ORDER BY root_plan_id"""
 
 _RUN = f"""
-SELECT {columns(Run)} FROM run
+SELECT {columns(Run, "= %(run)s")} FROM run
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
 
 Item = TypeVar("Item")
