@@ -9,7 +9,8 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.journeys.axe import violations
 from tests.journeys.conftest import Records, Site
-from tests.sample_runs import SampleRun, sample_run
+from tests.sample_runs import sample_run
+from tests.telling_runs import week_run
 from tracer.clock import utc_now
 from tracer.records import new_id
 from tracer.records.events import ToolCallStarted
@@ -25,23 +26,41 @@ PATHS = (
     "/tools",
     "/tools?tool=measure",
     "/runs/{run}",
+    "/runs/{other}?records=all&waterfall=on",
+    "/runs/{talk}?select={answer}",
+    "/sessions",
+    "/sessions/{session}",
+    "/sessions/nonsense",
     "/compare/{run}",
     "/compare/{run}/{other}",
+    "/go/nonsense",
     "/runs/nonsense",
     "/keys",
+    "/sign-in",
 )
-"""Every page. `{run}` and `{other}` are two runs."""
+"""Every page. `{run}` and `{other}` are two runs; `{talk}` is a turn of a conversation."""
+
+ZOOMED = 720
+"""The width of a page on a screen of 1,440 pixels at a zoom of 200 %."""
 
 QUICK_READINGS = [
     ("light", 1440, "/"),
     ("light", 1440, "/compare/{run}/{other}"),
-    ("dark", 360, "/tools?tool=measure"),
+    ("dark", 320, "/tools?tool=measure"),
 ]
 """`test_reading.py` has the run's page."""
 
 
-def _paths(run: SampleRun, other: SampleRun) -> list[str]:
-    return [each.format(run=run.root, other=other.root) for each in PATHS]
+async def _recorded(records: Records) -> dict[str, str]:
+    """Record the runs of `PATHS`, and return what they contain."""
+    run = await records.record(sample_run())
+    other = await records.record(sample_run(sub_plans=3, finished=False))
+    session = f"session-{new_id()}"
+    talk = week_run(session_id=session)
+    await records.write(*talk.events)
+    await records.projection.link()
+    ids = {"run": run.root, "other": other.root, "talk": talk.root, "answer": talk.answer}
+    return {"session": session, **{name: str(each) for name, each in ids.items()}}
 
 
 async def _open(page: Page, address: str) -> None:
@@ -54,13 +73,13 @@ async def _open(page: Page, address: str) -> None:
 async def test_no_page_violates_the_content_security_policy(
     page: Page, site: Site, records: Records
 ) -> None:
-    run, other = [await records.record(sample_run()) for _ in range(2)]
+    ids = await _recorded(records)
     await page.add_init_script(
         "window.broken = []; addEventListener('securitypolicyviolation',"
         " (event) => window.broken.push(event.violatedDirective + ' ' + event.sourceFile))"
     )
-    for path in _paths(run, other):
-        await _open(page, site.address + path)
+    for path in PATHS:
+        await _open(page, site.address + path.format(**ids))
         assert await page.evaluate("window.broken") == [], path
 
 
@@ -93,21 +112,21 @@ async def test_content_security_policy_blocks_foreign_scripts_and_styles(
     ("scheme", "width", "path"),
     [
         pytest.param(*reading, marks=() if reading in QUICK_READINGS else pytest.mark.thorough)
-        for reading in product(("light", "dark"), (1440, 360), PATHS)
+        for reading in product(("light", "dark"), (1440, ZOOMED, 320), PATHS)
     ],
 )
 async def test_axe_finds_no_violation_on_any_page(
     browser: Browser, site: Site, records: Records, scheme: str, width: int, path: str
 ) -> None:
-    run = await records.record(sample_run())
-    other = await records.record(sample_run(sub_plans=3, finished=False))
+    ids = await _recorded(records)
     context = await browser.new_context(
         color_scheme="dark" if scheme == "dark" else "light",
-        viewport={"width": width, "height": 900},
-        locale="zh-CN" if width == 360 else "en-US",
+        viewport={"width": width, "height": 450 if width == ZOOMED else 900},
+        device_scale_factor=2 if width == ZOOMED else 1,
+        locale="zh-CN" if width == 320 else "en-US",
     )
     page = await context.new_page()
-    path = path.format(run=run.root, other=other.root)
+    path = path.format(**ids)
     await _open(page, site.address + path)
     assert await violations(page) == [], path
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -119,11 +138,10 @@ async def test_axe_finds_no_violation_on_any_page(
 async def test_no_page_has_empty_space_below_its_content(
     page: Page, site: Site, records: Records, width: int, height: int
 ) -> None:
-    run, other = [await records.record(sample_run()) for _ in range(2)]
+    ids = await _recorded(records)
     await page.set_viewport_size({"width": width, "height": height})
-    more = ["/tools?tool=measure&last=all", f"/runs/{run.root}?select={run.failed_call}"]
-    for path in [*_paths(run, other), *more]:
-        await _open(page, site.address + path)
+    for path in (*PATHS, "/tools?tool=measure&last=all"):
+        await _open(page, site.address + path.format(**ids))
         below = "document.documentElement.scrollHeight - window.innerHeight"
         assert await page.evaluate(below) <= 0, path
 

@@ -83,6 +83,37 @@ async def test_model_call_that_contains_an_answer_is_found(
     await expect(details(page)).to_contain_text("INV-00001 | **13.37 EUR**")
 
 
+async def test_question_and_answer_are_read_in_the_list(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = long_conversation(start=utc_now())
+    await records.write(*run.events)
+    await _list(page, site)
+
+    await page.keyboard.press("/")
+    await page.keyboard.press("ArrowDown")
+    await expect(_link(page, run.root)).to_be_focused()
+    listed = page.get_by_role("row").filter(has=_link(page, run.root))
+    await expect(listed).to_contain_text("Summarise my open invoices as a table")
+    await expect(listed).to_contain_text("INV-00001 · 13.37 EUR")
+
+
+@pytest.mark.thorough
+async def test_dearest_model_call_is_found(page: Page, site: Site, records: Records) -> None:
+    run = long_conversation(start=utc_now())
+    await records.write(*run.events)
+    await _list(page, site)
+
+    await _open(page, "Summarise", run.root)
+    await page.keyboard.press("j")
+    await expect(page.locator("[role=treeitem]:focus")).to_have_count(1)
+    await page.keyboard.press("End")
+    await _expect_selected(page, run.rounds[12])
+    _, *costs = await page.get_by_role("treeitem").locator(".cost").all_inner_texts()
+    assert max(costs) == costs[-1] == "$0.00102"
+    await expect(details(page)).to_contain_text("$0.0010")
+
+
 @pytest.mark.thorough
 async def test_origin_of_a_failure_is_found(page: Page, site: Site, records: Records) -> None:
     run = failing_run(start=utc_now())
@@ -131,6 +162,7 @@ async def test_call_and_cost_of_a_sub_agent_are_found(
     await _press(page, "n", "p", "p")
     await _expect_selected(page, run.ledger_call)
     await expect(selected(page).locator(".cost")).to_have_text("$0.000169")
+    await expect(selected(page)).to_contain_text("in parallel with 1 other")
     agent = details(page).get_by_role("button", name="Sub-agent", exact=True)
     await _tab_to(page, agent)
     await page.keyboard.press("Enter")
@@ -223,6 +255,29 @@ async def test_slowest_call_of_a_slow_tool_is_found(
     await page.keyboard.press("Enter")
     await expect_query(page, "select")
     await expect(details(page)).to_contain_text("ask_doctor")
+
+
+@pytest.mark.thorough
+async def test_tool_with_most_failures_since_monday_is_found(
+    page: Page, site: Site, records: Records
+) -> None:
+    for _ in range(3):
+        run = failing_run(start=utc_now())
+        await records.write(*run.events)
+        await records.roll_up(run.root)
+    await page.goto(f"{site.address}/tools")
+    worst = page.get_by_role("link", name="http_get", exact=True)
+    await expect(worst).to_be_visible()
+
+    await _tab_to(page, page.get_by_role("combobox", name="Time"))
+    await page.keyboard.type("Since M")
+    await expect_query(page, last="monday")
+    await _tab_to(page, page.get_by_role("button", name="Failed here"))
+    await page.keyboard.press("Enter")
+    await _press(page, "j")
+    await expect(worst).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("complementary", name="http_get")).to_contain_text("failed")
 
 
 async def test_closed_tool_panel_returns_focus_to_its_tool(

@@ -108,7 +108,7 @@ class _Look:
         await self.open("/sign-in")
         await self.page.locator("#key").fill(key.secret)
         await self.page.keyboard.press("Enter")
-        await expect(self.page.get_by_role("table")).to_be_visible()
+        await expect(self.page.get_by_role("table").first).to_be_visible()
 
 
 @asynccontextmanager
