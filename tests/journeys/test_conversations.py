@@ -151,6 +151,6 @@ async def test_deleted_conversation_is_gone(browser: Browser, site: Site, record
         await expect(page.get_by_role("heading", level=1)).to_have_text("Conversations")
         await expect(page.get_by_role("row").filter(has_text=session)).to_have_count(0)
         await page.goto(f"{site.address}/sessions/{session}")
-        await expect(page.locator("main")).to_contain_text("not")
+        await expect(page.locator("main")).to_contain_text(f"No conversation has the id {session}")
     finally:
         await page.context.close()
