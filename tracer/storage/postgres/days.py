@@ -32,7 +32,7 @@ from tracer.records.pages import (
     moment_of,
 )
 from tracer.storage.postgres.histograms import bucket_of, bucket_of_value, percentile
-from tracer.storage.postgres.lists import Where, count_running, read_run_previews
+from tracer.storage.postgres.lists import Where, count_running, read_labels, read_run_previews
 from tracer.storage.postgres.pool import SyncConnection
 from tracer.storage.postgres.rows import columns, select
 from tracer.storage.postgres.tables import RUN_NOT_DELETED, column_type, unpriced
@@ -422,11 +422,7 @@ def read_overview(
                     group.sample_run_id = sample_id
     failures = sorted(groups.values(), key=lambda group: (-group.runs, str(group.name)))
     failures = [group for group in failures if group.runs > 0][:MOST_GROUPS]
-    samples = [group.sample_run_id for group in failures]
-    runs = select(connection, Run, _RUNS, {"project_id": project_id, "runs": samples})
-    labels = {
-        each.root_plan_id: each.label for each in read_run_previews(connection, project_id, runs)
-    }
+    labels = read_labels(connection, project_id, [group.sample_run_id for group in failures])
     for group in failures:
         group.sample_label = labels.get(group.sample_run_id)
     running, stuck = count_running(connection, project_id, RunFilter(**vars(wanted)))

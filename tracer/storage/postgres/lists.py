@@ -755,6 +755,14 @@ FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
 GROUP BY root_plan_id"""
 
+_TITLES = f"""
+SELECT run.root_plan_id, run.title, left(plan.user_request, %(read)s),
+    coalesce(run.agent_name, run.service_name)
+FROM run LEFT JOIN plan_execution_record AS plan ON plan.project_id = run.project_id
+    AND plan.root_plan_id = run.root_plan_id AND plan.plan_id = run.root_plan_id
+WHERE run.project_id = %(project_id)s AND run.root_plan_id = ANY(%(runs)s)
+    AND run.{RUN_NOT_DELETED}"""
+
 _ACTIONS = f"""
 SELECT call.root_plan_id, coalesce(plan.agent_name, call.name), count(*)
 FROM act_tool_info AS call LEFT JOIN plan_execution_record AS plan
@@ -892,20 +900,42 @@ def read_run_previews(
             preview = whole_preview(preview, found, notes)
         preview.label = label_of(run.title) or label_of(preview.request)
         previews.append(preview)
-    _label(connection, project_id, [each for each in previews if each.label is None])
+    nameless = {
+        each.root_plan_id: each.agent_name or each.service_name
+        for each in previews
+        if each.label is None
+    }
+    labels = _labels_of_actions(connection, project_id, nameless)
+    for preview in previews:
+        preview.label = preview.label or labels.get(preview.root_plan_id)
     return previews
 
 
-def _label(connection: SyncConnection, project_id: int, runs: Sequence[RunPreview]) -> None:
-    """Set the labels of runs without a title and a question."""
-    if not runs:
-        return
-    parameters = {"project_id": project_id, "runs": [run.root_plan_id for run in runs]}
+def _labels_of_actions(
+    connection: SyncConnection, project_id: int, agents: Mapping[UUID, str | None]
+) -> dict[UUID, str | None]:
+    """Return the labels of runs without a title and a question, by their agents or services."""
+    if not agents:
+        return {}
+    parameters = {"project_id": project_id, "runs": list(agents)}
     actions: dict[UUID, list[tuple[str, int]]] = defaultdict(list)
     for run_id, name, count in connection.execute(_ACTIONS, parameters).fetchall():
         actions[run_id].append((name, count))
-    for run in runs:
-        run.label = label_of_actions(run.agent_name or run.service_name, actions[run.root_plan_id])
+    return {run_id: label_of_actions(agent, actions[run_id]) for run_id, agent in agents.items()}
+
+
+def read_labels(
+    connection: SyncConnection, project_id: int, runs: Sequence[UUID]
+) -> dict[UUID, str | None]:
+    """Return the labels of runs, as their previews have them. Deleted runs have none."""
+    parameters = {"project_id": project_id, "runs": list(runs), "read": PREVIEW_CHARACTERS}
+    labels: dict[UUID, str | None] = {}
+    nameless: dict[UUID, str | None] = {}
+    for run_id, title, request, agent in connection.execute(_TITLES, parameters).fetchall():
+        labels[run_id] = label_of(title) or label_of(request)
+        if labels[run_id] is None:
+            nameless[run_id] = agent
+    return labels | _labels_of_actions(connection, project_id, nameless)
 
 
 def _notable(row: dict[str, Any]) -> NotableRecord:
