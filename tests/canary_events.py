@@ -55,6 +55,8 @@ def canary_events() -> list[Event]:
 def _event(schema: dict[str, Any], reference: str, ids: dict[str, str]) -> dict[str, Any]:
     event: dict[str, Any] = example_of(schema["$defs"], {"$ref": reference}, _text)
     event |= {name: ids[name] for name in event.keys() & ids.keys()}
+    if event["type"].endswith("_finished"):
+        event["status"] = "failed"  # the overview names the tool and the error
     if event["type"] in ("plan_started", "plan_finished"):
         return {name: value for name, value in event.items() if name not in _LINKS}
     return event | {"parentToolCallId": None} if "parentToolCallId" in event else event

@@ -68,6 +68,22 @@ async def test_database_search_finds_an_unmasked_secret_in_a_span_block(
     assert found_in(await kept_in(database_url)) == found_in(message)
 
 
+async def test_search_of_all_outputs_finds_unmasked_secrets(
+    api: Api, database_url: str, events: list[Event]
+) -> None:
+    async with open_pool(database_url) as pool:
+        unmasked = postgres_writer(ProjectPool(pool)).for_recorder()
+        assert (await unmasked.write(events)).refused == []
+    run = run_of(events)
+
+    found = await shown_canaries(api, database_url, run)
+
+    assert {"index", "reads", "stream"} <= {line.partition(":")[0] for line in found}
+    for path in ("overview", "spend?by=agent", "runs/facets", f"find?id={run}"):
+        answer = await api.client.get(f"/api/{path}")
+        assert found_in(answer.content) != [], (path, answer.text)
+
+
 async def stored_canaries(database_url: str, run: UUID, log: io.StringIO) -> list[str]:
     """Return the canaries in the database and in the log, after a run was received."""
     stored = await kept_in(database_url)
