@@ -46,10 +46,13 @@ from tracer.storage.postgres import (
     PostgresWriter,
     ProjectPool,
     WriterOptions,
+    connection_options,
     open_pool,
     postgres_writer,
+    sync_connection,
 )
 from tracer.storage.postgres.citus import write_parts
+from tracer.storage.postgres.linker import READ_RUNS, Linker
 from tracer.storage.postgres.migrate import upgrade
 from tracer.storage.postgres.pool import Numbered, PartlyWritten
 from tracer.storage.postgres.projection import PostgresProjection
@@ -294,6 +297,19 @@ async def test_queries_of_a_run_use_one_citus_shard(
 
     assert len(tasks) >= 15
     assert {query: counts for query, counts in tasks.items() if counts != {1}} == {}
+
+
+async def test_linker_reads_the_shards_once_for_several_runs(
+    pool: Pool, citus_url: str, asked: Asked
+) -> None:
+    await _written(pool, *(sample_run() for _ in range(5)))
+
+    def link() -> int:
+        with sync_connection(connection_options(citus_url)) as connection:
+            return Linker(connection).visit_due()
+
+    assert await asyncio.to_thread(link) == 5
+    assert [query for _, query, _ in asked].count(READ_RUNS) == 1
 
 
 async def test_lists_and_statistics_include_all_citus_shards(pool: Pool) -> None:

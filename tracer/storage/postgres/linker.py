@@ -277,7 +277,7 @@ class Linker:
                 runs = [run_id for (run_id,) in found]
                 if len(runs) == RUNS_AT_ONCE:
                     self._after[project_id] = runs[-1]
-                written = sum(self.visit(project_id, some) for some in self._by_shard(runs))
+                written = self.visit(project_id, runs) if runs else 0
                 written = written or (after.int > 0)
         finally:
             if not self._session.connection.closed:
@@ -285,7 +285,9 @@ class Linker:
         return written
 
     def visit(self, project_id: int, runs: Collection[UUID]) -> int:
-        """Derive and write the links of some runs of one shard. The caller has claimed them.
+        """Derive and write the links of some runs. The caller has claimed them.
+
+        On Citus the runs are read together, because that reads all shards, and written one by one.
 
         Returns:
             The number of runs whose links were written. Runs that others have locked are skipped.
@@ -298,9 +300,13 @@ class Linker:
             with self._session.in_project(project_id):
                 self._session.ask(LOCK_MARKED, project_id, some)
                 self._session.ask(MARK, project_id, some)
-        self._on_step()
-        with self._session.in_project(project_id):
-            written, changed = visit.write()
+        written, changed = 0, list[UUID]()
+        for some in self._by_shard(runs):
+            self._on_step()
+            with self._session.in_project(project_id):
+                number, of_these = visit.write(some)
+            written += number
+            changed += of_these
         if changed:
             notify_written(self._session.connection, changed)
         return written
@@ -519,13 +525,13 @@ class _Visit:
 
     # --- Write -----------------------------------------------------------------------------------
 
-    def write(self) -> tuple[int, list[UUID]]:
-        """Write the links, and the conversations of the runs, in the caller's transaction.
+    def write(self, runs: list[UUID]) -> tuple[int, list[UUID]]:
+        """Write the links of some visited runs, and their conversations, in a transaction.
 
         Returns:
             The number of runs that were written, and the runs that changed for their readers.
         """
-        locked = {run_id for (run_id,) in self._read(LOCK_RUNS, self._wanted)}
+        locked = {run_id for (run_id,) in self._read(LOCK_RUNS, runs)}
         rows = [self._row(each) for each in self._visited if each.run_id in locked]
         if not rows:
             return 0, []
