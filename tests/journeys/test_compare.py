@@ -61,7 +61,7 @@ async def test_comparison_aligns_two_runs_and_names_the_differences(
     left, right = await _pair(records)
     await _open(page, site, left, right)
 
-    origin = page.get_by_role("button", name=re.compile("^Diverged at "))
+    origin = page.get_by_role("button", name=re.compile("^The runs diverge at "))
     await expect(origin).to_contain_text("succeeded 40ms → failed 970ms")
     failed, slower = (_row(page, call) for call in left.opening_calls)
     await expect(failed).to_contain_text("outcome")

@@ -45,9 +45,11 @@ export function useDiffPage(diff: Ref<RunDiff | null>) {
     chosen.value = row.key
   }
 
-  /** Looks at the row of a record of the left run, or of the right one if it is only there. */
+  /** The row of a record of the left run, or of the right one if it is only there. */
+  const rowOf = (id: string) => rows.value?.byKey.get(id)
+
   function goToRecord(id: string) {
-    const row = rows.value?.byKey.get(id)
+    const row = rowOf(id)
     if (row) goTo(row)
   }
 
@@ -67,6 +69,7 @@ export function useDiffPage(diff: Ref<RunDiff | null>) {
     differing,
     active,
     goTo,
+    rowOf,
     goToRecord,
     goToDifference,
   }

@@ -1,5 +1,5 @@
 /** Two compared runs as the rows of one tree: visible rows, and the differences of each pair. */
-import type { Change, ComparedRecord, Difference, RecordPair } from '../api/shapes'
+import type { Change, ComparedRecord, Difference, Kind, RecordPair } from '../api/shapes'
 import { completeCost } from '../lib/formatting'
 import { excerpt, prose } from '../lib/payload-text'
 
@@ -175,11 +175,12 @@ export function closedAbove(row: DiffRow, turned: ReadonlySet<string>): string[]
   return keys
 }
 
-/** A record's name. The name of a round is its answer, else the tools that it chose. */
+/** A record's name. The name of a round is its answer's first paragraph, else the tools that it chose. */
 export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
   const record = pair[side]
   if (record === null) return ''
-  if (record.name || record.calls.length === 0) return prose(record.name, 200)
+  if (record.name || record.calls.length === 0)
+    return prose(record.name?.split(/\n\s*\n/, 1)[0], 200)
   return excerpt(`→ ${[...new Set(record.calls)].join(', ')}`, 200)
 }
 
@@ -187,6 +188,11 @@ export function nameOf(pair: RecordPair, side: 'left' | 'right'): string {
 export function agentOf({ pair, carried }: DiffRow): string {
   const step = carried.find(({ kind }) => kind === 'step')
   return pair.kind === 'toolCall' && step ? excerpt(step.name, 60) : ''
+}
+
+/** The differences without those of time, tokens and cost, which have columns of their own. */
+export function namedDifferences(differs: Iterable<Difference>) {
+  return [...differs].filter((each) => each !== 'duration' && each !== 'tokens' && each !== 'cost')
 }
 
 export type Measure = 'duration' | 'tokens' | 'cost'
@@ -204,6 +210,18 @@ export function valuesOf({ left, right }: RecordPair, measure: Measure): [number
   const [one, other] = [MEASURED[measure](left), MEASURED[measure](right)]
   return one === null || other === null ? null : [one, other]
 }
+
+/** Whether a record failed below a record that did not: its failure did not end the run. */
+export function isHandled(row: DiffRow, side: 'left' | 'right'): boolean {
+  if (row.pair[side]?.status !== 'failed') return false
+  for (let each = row.parent; each; each = each.parent) {
+    const ends = [each.pair, ...each.carried].filter(({ kind }) => ENDS.has(kind))
+    if (ends.some(({ [side]: record }) => record?.status === 'succeeded')) return true
+  }
+  return false
+}
+/** Records that end after all records below them. */
+const ENDS: ReadonlySet<Kind> = new Set(['plan', 'toolCall'])
 
 /** The previous round of the same step, on one of the sides; null for the first. */
 export function roundBefore(row: DiffRow, side: 'left' | 'right'): string | null {

@@ -11,15 +11,15 @@ async function sentence(right: { status: string; errorType: string | null }) {
     left,
     right: { id: 'other', durationMs: 10_000, ...right },
   }
-  const summary = { first, models: [], costFactor: null, inherited: 0 }
-  return (await mountWith(ResultLine, { summary })).text()
+  const summary = { first, models: [], costFactor: null }
+  return (await mountWith(ResultLine, { summary, differs: new Set(['result', 'duration']) })).text()
 }
 
-test('the sentence names how both records ended only if their outcomes differ', async () => {
+test('the sentence names how both records ended, or what else differs', async () => {
   expect(await sentence({ status: 'failed', errorType: 'TimeoutError' })).toBe(
-    'Diverged at http_get: succeeded 503ms → TimeoutError 10s.',
+    'The runs diverge at http_get: succeeded 503ms → TimeoutError 10s.',
   )
   expect(await sentence({ status: 'succeeded', errorType: null })).toBe(
-    'First difference at http_get.',
+    'The runs diverge at http_get: result.',
   )
 })

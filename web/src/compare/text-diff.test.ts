@@ -25,6 +25,9 @@ test('within a line that changed, the words that changed are marked', () => {
     'take [one red pill]{two blue pills} now',
   )
   expect(read('one\ntwo\nthree\n', 'one\nthree\n')).toBe('one\n[two\n]three\n')
+  expect(read('سأبحث عن الفاتورة الآن', 'سأرد عن الفاتورة الآن')).toBe(
+    '[سأبحث]{سأرد} عن الفاتورة الآن',
+  )
   expect(read('服用布洛芬四百毫克', '服用阿司匹林四百毫克')).toMatch(/^服用.*四百毫克$/)
 })
 

@@ -2,7 +2,7 @@
  * In what two texts differ, line by line, and within lines that changed word by word. JSON is
  * compared as a value, as the API does it (`tracer/lineage/diff.py`).
  */
-import { diffLines, diffWordsWithSpace, type Change } from 'diff'
+import { diffArrays, diffLines, type Change } from 'diff'
 import { entriesOf, isContainer, readJson, type JsonValue } from '../lib/json-outline'
 
 export interface DiffPart {
@@ -38,8 +38,16 @@ export function diffTexts(left: string, right: string): DiffPart[] | null {
   return joined(parts)
 }
 
+/** Words, spaces and single signs; a letter where a script has no spaces between words. */
+const UNSPACED = '[\\p{sc=Han}\\p{sc=Hiragana}\\p{sc=Katakana}\\p{sc=Thai}\\p{sc=Khmer}\\p{sc=Lao}]'
+const TOKENS = new RegExp(`(?:(?!${UNSPACED})[\\p{L}\\p{M}\\p{N}_])+|\\s+|[^]\\p{M}*`, 'gu')
+
 function diffWords(removed: string, added: string): DiffPart[] {
-  const found = diffWordsWithSpace(removed, added, MOST_WORDS)
+  const tokens = [removed, added].map((text) => text.match(TOKENS) ?? [])
+  const found = diffArrays(tokens[0]!, tokens[1]!, MOST_WORDS)?.map((each) => ({
+    ...each,
+    value: each.value.join(''),
+  }))
   const alike = found?.reduce((sum, each) => sum + (isSame(each) ? countWords(each.value) : 0), 0)
   const least = LEAST_ALIKE * Math.min(countWords(removed), countWords(added))
   if (!found || alike! < least) return apart(removed, added)
@@ -63,7 +71,7 @@ function diffWords(removed: string, added: string): DiffPart[] {
   return [...parts, ...apart(gone, come)]
 }
 
-const isSame = ({ added, removed }: Change) => !added && !removed
+const isSame = ({ added, removed }: Omit<Change, 'value'>) => !added && !removed
 
 function partOf(change: Change): DiffPart {
   return { kind: change.removed ? 'removed' : change.added ? 'added' : 'same', text: change.value }
