@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 VIEWER = Path(__file__).parents[2] / "api" / "static"
-KB = 1024
+KB = 1000
 
 
 def _chunk(name: str) -> str:
