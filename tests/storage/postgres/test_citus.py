@@ -267,7 +267,7 @@ IS_OF_NO_RUN = (
         "min(due_at)",
         FIND_DUE,
     ),
-    *("FROM model_price", "pg_stat_activity", "AND head_id = %(run)s"),
+    *("FROM model_price", "pg_stat_activity", "head_id = %(run)s"),
 )
 """What goes by a bare id, looks for later parts, or is no query of runs."""
 
@@ -289,6 +289,7 @@ async def test_queries_of_a_run_use_one_citus_shard(
     await reader.read_changes(run.root, 0, 1_000)
     await reader.read_revision(Kind.RUN, run.root)
     await reader.read_messages(run.root)
+    await reader.search_run(run.root, "week")
     await reader.read_whole_run(run.root)
     await read_spans(reader, root_plan_id(spans[0].trace_id))
 

@@ -277,8 +277,7 @@ class Linker:
                 runs = [run_id for (run_id,) in found]
                 if len(runs) == RUNS_AT_ONCE:
                     self._after[project_id] = runs[-1]
-                written = self.visit(project_id, runs) if runs else 0
-                written = written or (after.int > 0)
+                written = (self.visit(project_id, runs) if runs else 0) or after.int > 0
         finally:
             if not self._session.connection.closed:
                 self._session.ask(UNLOCK, project_id)

@@ -166,7 +166,8 @@ MOST_PLACES = 1_000
 
 _OF_STEP = """(SELECT step.agent_name FROM agent_execution_record AS step
     WHERE step.project_id = record.project_id AND step.root_plan_id = record.root_plan_id
-        AND step.step_id = record.step_id)"""
+        AND step.root_plan_id = {run} AND step.step_id = record.step_id)"""
+"""Names the run once more: Citus then asks only its shard."""
 
 _DESCRIPTION = {
     Kind.PLAN: "agent_name, NULL::text, NULL::integer",
@@ -187,7 +188,8 @@ def _records(kind: Kind, run: str, *, of_page: bool) -> str:
     matches = " OR ".join(f"{field} ILIKE ANY(%(patterns)s)" for field in fields)
     unlike = " OR ".join(f"octet_length({field}) <> length({field})" for field in fields)
     some = f"ORDER BY ({matches}) IS TRUE DESC LIMIT {_RECORDS_OF_RUN}"
-    return f"""(SELECT root_plan_id, '{kind}', {ID_FIELD[kind]}, {_DESCRIPTION[kind]},
+    return f"""(SELECT root_plan_id, '{kind}', {ID_FIELD[kind]},
+        {_DESCRIPTION[kind].format(run=run)},
         ARRAY[{", ".join(f"'{field}'" for field in fields)}], ARRAY[{", ".join(texts)}], {START}
     FROM {TABLES[kind]} AS record
     WHERE project_id = %(project_id)s AND root_plan_id = {run} AND {ALWAYS}
