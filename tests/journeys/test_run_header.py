@@ -36,8 +36,8 @@ async def test_run_header_shows_session_and_subject(
     await open_run(page, site.address, root)
 
     header = page.locator(".run-header")
-    await expect(header.get_by_title("Session")).to_have_text("ward-3")
-    await expect(header.get_by_title("User")).to_have_text("p-7")
+    await expect(header.get_by_title("Session")).to_have_text("Session ward-3")
+    await expect(header.get_by_title("User")).to_have_text("User p-7")
 
 
 async def test_run_header_links_to_lists_of_related_runs(
@@ -61,8 +61,8 @@ async def test_run_header_links_to_lists_of_related_runs(
 
     for name, value in said.items():
         await open_run(page, site.address, root)
-        link = page.locator(".run-header").get_by_role("link", name=value.strip(), exact=True)
-        await link.click()
+        shown = f"#{value}" if name == "tag" else f"{labels[name]} {value.strip()}"
+        await page.locator(".run-header").get_by_role("link", name=shown, exact=True).click()
         await expect_query(page, **{name: value})
         runs = page.get_by_role("table").get_by_role("link")
         await expect(runs).to_have_text(["Later alike", "Earlier alike"][: 1 + (name != "tag")])
@@ -95,7 +95,7 @@ async def test_blank_header_values_are_not_links(page: Page, site: Site, records
     await open_run(page, site.address, root)
 
     await expect(page.locator(".run-header").get_by_role("link")).to_have_text(
-        ["Runs", "Compare", "seen"]
+        ["Runs", "Compare", "#seen"]
     )
     await expect(page.locator(".run-header").get_by_title("Session")).to_have_count(0)
 

@@ -1,4 +1,4 @@
-/** The current call of a running run, and whether the tree keeps it in view. */
+/** The current calls of a running run, and whether the tree keeps it in view. */
 import { useEventListener } from '@vueuse/core'
 import {
   computed,
@@ -11,7 +11,14 @@ import {
   type Ref,
   type WatchSource,
 } from 'vue'
-import type { Forest, RecordRow, Row } from '../forest/rows'
+import {
+  ancestors,
+  isRecord,
+  recordsOf,
+  type Forest,
+  type RecordRow,
+  type Row,
+} from '../forest/rows'
 
 export type Following = ReturnType<typeof provideFollowing>
 
@@ -21,25 +28,38 @@ export function useFollowing(): Following {
   return inject(FOLLOWING)!
 }
 
-/** The call that began last of those that still run; null if none does. */
-export function currentCall(forest: Forest): RecordRow | null {
-  return latest(forest, (row) => row.record.status === 'running')
+/**
+ * The running calls that have no running record below them, the earliest first. The first is the one
+ * that the list of runs names, as `tracer.records.pages.open_call`.
+ */
+export function currentCalls(forest: Forest): RecordRow[] {
+  const open: RecordRow[] = []
+  const occupied = new Set<Row>()
+  for (const row of forest.all) {
+    if (!isRecord(row)) continue
+    const last = recordsOf(row).findLast(({ status }) => status === 'running')
+    if (!last) continue
+    if (last === row.record && row.span && isCall(row)) open.push(row)
+    for (const above of ancestors(row)) occupied.add(above)
+  }
+  return open
+    .filter((row) => !occupied.has(row))
+    .sort((one, other) => one.span!.start - other.span!.start || (one.id < other.id ? -1 : 1))
 }
 
 /** The call that began last; null before the first one. */
 export function newestCall(forest: Forest): RecordRow | null {
-  return latest(forest, () => true)
-}
-
-function latest(forest: Forest, isWanted: (row: RecordRow) => boolean): RecordRow | null {
   let found: RecordRow | null = null
   for (const row of forest.all) {
-    if (row.kind !== 'thinkAct' && row.kind !== 'toolCall') continue
-    if (!row.span || !isWanted(row)) continue
+    if (!isRecord(row) || !isCall(row) || !row.span) continue
     // Of calls that began together, the deeper one is below in the order.
     if (found === null || row.span.start >= found.span!.start) found = row
   }
   return found
+}
+
+function isCall({ kind }: RecordRow): boolean {
+  return kind === 'thinkAct' || kind === 'toolCall'
 }
 
 /**
@@ -53,7 +73,7 @@ export function provideFollowing(
   chosen: Readonly<Ref<string | null>>,
 ) {
   const wanted = shallowRef(chosen.value === null)
-  const current = computed(() => (live.value ? currentCall(forest.value) : null))
+  const current = computed(() => (live.value ? currentCalls(forest.value) : []))
   const following = computed({
     get: () => live.value && wanted.value,
     set: (value) => (wanted.value = value),
