@@ -581,7 +581,7 @@ class UsedTool(_Part):
     name: str | None
     calls: int
     failed: int
-    """The number of calls that failed."""
+    """The number of calls that failed themselves: the agents that they opened did not fail."""
 
 
 class Turn(Totals):

@@ -23,6 +23,7 @@ from tests.storage.postgres.work_histories import (
     histories,
     histories_of_prompts,
 )
+from tests.telling_runs import failing_run
 from tracer.records import new_id
 from tracer.records.events import Event
 from tracer.records.pages import Conversation
@@ -371,3 +372,19 @@ async def test_turn_has_the_names_and_counts_of_its_whole_work(project: WorkHist
     assert (found.question, found.answer, found.parts) == ("Do it", "Done", 2)
     assert found.agents == ["chief", "helper", "background"]
     assert [(each.name, each.calls) for each in found.tools] == [("look", 2), ("ask", 1)]
+
+
+async def test_failure_counts_for_the_tool_in_which_it_began(project: WorkHistory) -> None:
+    await project.writer.write(failing_run(session_id="s").events)
+    await project.link()
+
+    [turn] = (await reader_of(project).read_conversation("s", 50, None)).turns
+
+    failed = {each.name: each.failed for each in turn.tools}
+    assert failed == {
+        "ask_bank": 0,
+        "ask_ledger": 0,
+        "get_invoice": 0,
+        "http_get": 1,
+        "sql": 0,
+    }

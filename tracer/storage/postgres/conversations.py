@@ -347,9 +347,16 @@ WHERE {_TURNS} AND ({START}, root_plan_id) > (%(after_at)s, %(after)s)
 ORDER BY {START}, root_plan_id LIMIT %(limit)s"""
 
 _TOOLS = f"""
-SELECT root_plan_id, name, count(*), count(*) FILTER (WHERE {IS_FAILED}) FROM act_tool_info
-WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND {ALWAYS}
-GROUP BY root_plan_id, name"""
+SELECT call.root_plan_id, name, count(*),
+    count(*) FILTER (WHERE {IS_FAILED} AND opened.tool_call_id IS NULL)
+FROM act_tool_info AS call LEFT JOIN (
+    SELECT DISTINCT root_plan_id, tool_call_id FROM plan_execution_record
+    WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
+        AND tool_call_id IS NOT NULL AND {IS_FAILED}
+) AS opened ON opened.root_plan_id = call.root_plan_id
+    AND opened.tool_call_id = call.tool_call_id
+WHERE project_id = %(project_id)s AND call.root_plan_id = ANY(%(runs)s) AND {ALWAYS}
+GROUP BY call.root_plan_id, name"""
 
 _AGENTS = f"""
 SELECT root_plan_id, agent_name, min({START}) FROM plan_execution_record

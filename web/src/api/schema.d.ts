@@ -5597,7 +5597,7 @@ export interface components {
             calls: number;
             /**
              * Failed
-             * @description The number of calls that failed.
+             * @description The number of calls that failed themselves: the agents that they opened did not fail.
              */
             failed: number;
         };
