@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, Route, ViewportSize, expect
@@ -178,6 +179,7 @@ async def test_screenshots_of_every_page_are_taken(
     weeks = await _record_weeks(database_url)
     async with open_pool(database_url) as pool:
         await DatabaseProjection(pool.kwargs).link()
+        await roll_up_runs(ProjectPool(pool), [UUID(each) for each in demo])
     week = f"/compare/{weeks[1].root}/{weeks[0].root}"
     run = f"/runs/{failed.root}"
     first, last = arabic[0], arabic[-1]
@@ -191,7 +193,7 @@ async def test_screenshots_of_every_page_are_taken(
         "list-nothing-matches": "/runs?q=nothing-is-called-so",
         "list-arabic": "/runs?session=conv-arabic",
         "conversations": "/sessions",
-        "conversations-nothing-matches": "/sessions?user=nobody",
+        "conversations-nothing-matches": "/sessions?subject=nobody",
         "conversation": "/sessions/week-42",
         "conversation-failed": "/sessions/conv-7781",
         "conversation-arabic": "/sessions/conv-arabic",
