@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest'
 import type { ComparedRecord, RecordPair } from '../api/shapes'
+import { countsOf } from './diff-counts'
 import {
   agentOf,
   buildDiffRows,
   closedAbove,
   differingRows,
+  isHandled,
   MEASURES,
   nameOf,
   neighbour,
@@ -197,4 +199,26 @@ test('a row inherits if all of its records that differ do', () => {
   expect(buildDiffRows(ask).byKey.get('call')!.isInherited).toBe(false)
   expect(buildDiffRows(renamed).top.isInherited).toBe(false)
   expect(buildDiffRows(pair('same')).top.isInherited).toBe(false)
+})
+
+test('a failure below a plan that succeeded is handled on that side', () => {
+  const [call, root] = [pair('call'), pair('root', 'same', [], 'plan')]
+  for (const record of [call.left, call.right, root.right]) record!.status = 'failed'
+  root.left!.status = 'succeeded'
+  root.children = [call]
+  const row = buildDiffRows(root).byKey.get('call')!
+
+  expect([isHandled(row, 'left'), isHandled(row, 'right')]).toEqual([true, false])
+})
+
+test('records whose content changed are counted apart from those that only took longer', () => {
+  const [slower, parent] = [pair('slower', 'changed'), pair('parent', 'changed')]
+  slower.differs = ['duration', 'cost']
+  parent.inherits = true
+  const root = pair('root', 'same', [slower, parent, pair('new', 'added'), pair('call', 'changed')])
+
+  expect(countsOf(root)).toEqual({
+    ...{ same: 1, changed: 1, measured: 1 },
+    ...{ inherited: 1, added: 1, removed: 0 },
+  })
 })
