@@ -115,10 +115,11 @@ async def test_axe_finds_no_violation_in_search_waterfall_menu_and_shortcuts(
     assert await violations(page) == [], "search and waterfall"
 
     await page.keyboard.press("c")
-    await expect(page.get_by_role("menu")).to_be_visible()
+    levels = page.locator("select.levels")
+    await expect(levels).to_be_focused()
     assert await violations(page) == [], "menu"
     await page.keyboard.press("Escape")
-    await expect(page.get_by_role("menu")).to_have_count(0)
+    await levels.blur()  # a letter there chooses a level
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_be_visible()
     assert await violations(page) == [], "keys"

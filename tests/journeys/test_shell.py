@@ -288,6 +288,7 @@ async def test_admin_creates_a_key_that_works_until_it_is_revoked(
     made = page.get_by_role("dialog", name="The key “browser of Li” was created")
     secret = await made.locator("code").inner_text()
     assert secret.startswith("tracer_")
+    await expect(made.get_by_role("button", name="Copy")).to_be_focused()
     await made.get_by_role("button", name="Done").click()
     await expect(page.get_by_text(secret)).to_have_count(0)
     row = page.get_by_role("row", name="browser of Li")

@@ -64,6 +64,7 @@ async def test_link_to_a_run_opens_the_run_after_sign_in(
     await page.goto(f"{closed.address}/runs/{closed.run}?panes=tree")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert "/sign-in?to=" in page.url
+    await expect(page.get_by_role("navigation")).to_have_count(0)
 
     await page.get_by_label("Key").fill("tracer_wrong")
     await page.keyboard.press("Enter")
@@ -73,6 +74,7 @@ async def test_link_to_a_run_opens_the_run_after_sign_in(
     await page.get_by_label("Key").fill(key.secret)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("treeitem").first).to_be_visible()
+    await expect(page.get_by_role("navigation").first).to_be_visible()
     assert f"/runs/{closed.run}" in page.url
     [cookie] = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
