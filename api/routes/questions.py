@@ -22,7 +22,7 @@ from api.routes.diff import compare
 from api.routes.plans import REF
 from tracer import questions
 from tracer.clock import utc_now
-from tracer.errors import AmbiguousReference, RecordNotFound
+from tracer.errors import AmbiguousReference, RecordNotFound, UnknownFormat
 from tracer.lineage import Payloads, build_tree
 from tracer.lineage.tree import PlanNode
 from tracer.questions import QUESTIONS, UNTRUSTED, Asked, rows
@@ -199,7 +199,17 @@ class _McpResponse(Response):
 async def call_mcp(request: Request) -> Response:
     """Answer a message of the Model Context Protocol (MCP)."""
     check_site(request)
+    # The library's own answer to this is no JSON.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise UnknownFormat("Send a message of MCP with the Content-Type application/json.")
     return _McpResponse()
 
 
-MCP_ROUTE = PlainRoute("POST", "/mcp", call_mcp, Allowed(access.Scope.READ), {}, tags=router.tags)
+MCP_ROUTE = PlainRoute(
+    "POST",
+    "/mcp",
+    call_mcp,
+    Allowed(access.Scope.READ),
+    documented(HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    tags=router.tags,
+)

@@ -165,7 +165,7 @@ async def read_session(
     return TurnsSchema.model_validate(page)
 
 
-@router.delete("/{sessionId:path}")
+@router.delete("/{sessionId:path}", responses=documented(HTTPStatus.NOT_FOUND))
 async def delete_session(
     session_id: SessionId, writer: Writer, caller: Administering
 ) -> ErasureSchema:

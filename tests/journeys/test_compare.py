@@ -278,6 +278,8 @@ async def test_comparison_on_a_small_screen_does_not_cut_the_differences(
     left, right = await _pair(records)
     await page.set_viewport_size({"width": 360, "height": 740})
     await _open(page, site, left, right)
+    await _row(page, left.root).focus()
+    await page.keyboard.press("ArrowLeft")
     counts = page.locator('[role="row"] .below')
     await expect(counts.first).to_have_attribute("title", re.compile(r"^\d+ differences? below$"))
     cut = await page.locator('[role="row"] .marks, [role="row"] .below').evaluate_all(
