@@ -28,7 +28,7 @@ BUDGETS: dict[str, int] = {
     "tracer/redaction": 610,
     "tracer/runtime": 1_860,
     "tracer/search": 770,
-    "tracer/storage": 11_280,
+    "tracer/storage": 11_300,
     "tracer/testing": 570,
     "tracer/tools": 4_680,
 }

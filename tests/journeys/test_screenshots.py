@@ -183,6 +183,7 @@ async def test_screenshots_of_every_page_are_taken(
     week = f"/compare/{weeks[1].root}/{weeks[0].root}"
     run = f"/runs/{failed.root}"
     first, last = arabic[0], arabic[-1]
+    assert isinstance(first, WeekRun)
     assert isinstance(last, WeekRun)
     pages = {
         "overview": "/",

@@ -188,8 +188,7 @@ async def _follow(server: httpx2.AsyncClient, run_id: str) -> None:
 
 def _moment(record: dict[str, Any]) -> str:
     """Return when a record ended; if it is open, when it started."""
-    at = record["finishedAt"] if record["status"] in ENDED else record["startedAt"]
-    return at or ""
+    return record.get("finishedAt" if record["status"] in ENDED else "startedAt") or ""
 
 
 def _print_change(run_id: str, record: dict[str, Any], seen: dict[str, str]) -> None:
@@ -209,7 +208,7 @@ def _print_change(run_id: str, record: dict[str, Any], seen: dict[str, str]) -> 
             handle(record_id),
             name(subject) if subject else "",
             status.upper() if status in ("failed", "abandoned") else status,
-            duration(record["durationMs"]),
+            duration(record.get("durationMs")),
             quoted(": ".join(filter(None, (error.get("type"), error.get("message")))) or None),
         )
     )
