@@ -84,7 +84,7 @@ async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
                 answer = await client.get(
                     f"{url}?{urlencode(query)}", headers={"Accept": media_type}
                 )
-                # No run has failed, or there are no keys.
+                # The failed run or the keys may be missing.
                 is_absent = not placed and answer.status_code in (404, 503)
                 assert answer.is_success or is_absent, (url, query, answer.text)
                 said.append(answer.content)

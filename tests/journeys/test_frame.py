@@ -52,7 +52,7 @@ QUICK_READINGS = [
 
 
 async def _recorded(records: Records) -> dict[str, str]:
-    """Record the runs of `PATHS`, and return what they contain."""
+    """Record the runs of `PATHS`, and return their texts."""
     run = await records.record(sample_run())
     other = await records.record(sample_run(sub_plans=3, finished=False))
     session = f"session-{new_id()}"

@@ -88,7 +88,7 @@ async def _record_weeks(database_url: str) -> list[WeekRun]:
 
 @dataclass
 class _Look:
-    """A page of one size, theme and language, and where its pictures go."""
+    """A page of one size, theme and language, and the folder of its pictures."""
 
     page: Page
     address: str

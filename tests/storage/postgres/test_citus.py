@@ -269,7 +269,7 @@ IS_OF_NO_RUN = (
     ),
     *("FROM model_price", "pg_stat_activity", "head_id = %(run)s"),
 )
-"""What goes by a bare id, looks for later parts, or is no query of runs."""
+"""Parts of statements that look up a bare id or later parts, or that do not read runs."""
 
 
 async def test_queries_of_a_run_use_one_citus_shard(

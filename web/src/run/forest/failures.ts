@@ -74,7 +74,7 @@ export function originOf(forest: Forest, found: readonly Failure[]): Failure | n
   )
 }
 
-/** The order of failures: of those below one failed record, the one that ended last is first. */
+/** Orders failures: the one that ended last is first among those below one failed record. */
 function lastFirst(one: Failure, other: Failure): number {
   const [first, second] = [failedPath(one.row), failedPath(other.row)]
   const at = first.findIndex((row, index) => row !== second[index])
