@@ -124,7 +124,7 @@ def _followed(bench: Bench) -> Iterator[Figure]:
         bench.say("500 spans a second")
         [path] = (bench.folder / "followed").iterdir()
         directory = SearchDirectory(path)
-        while _lag(directory) > 5:  # it still indexes what was ingested before
+        while _lag(directory) > 5:  # the follower still indexes the spans of the rounds above
             time.sleep(0.5)
         lags = asyncio.run(_lags(bench, directory, servers[1][1].address))
         for name, value in (("p50", median(lags)), ("greatest", max(lags))):

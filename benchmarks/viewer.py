@@ -192,21 +192,20 @@ async def chromium() -> AsyncIterator[Browser]:
         yield browser
 
 
-async def pages(bench: Bench, address: str) -> tuple[list[PageCost], ListCost]:
+async def pages(bench: Bench, address: str, static: str) -> tuple[list[PageCost], ListCost]:
     """Return what the page of each size took, and what the list of these runs took."""
     measurements = []
-    with static_page() as static:
-        async with chromium() as browser:
-            for size in SIZES[: bench.sized(len(SIZES), 1)]:
-                bench.say(f"{size:,} records")
-                events = events_of(trace(bench.seed, size))
-                root = events[0].root_plan_id
-                async with aclosing(HttpWriter(address)) as writer:
-                    for start in range(0, len(events), 1_000):
-                        answer = await writer.write(events[start : start + 1_000])
-                        assert answer.refused == [], answer.refused[0]
-                measurements.append(await measure(browser, address, static, root, size))
-            return measurements, await measure_list(browser, address)
+    async with chromium() as browser:
+        for size in SIZES[: bench.sized(len(SIZES), 1)]:
+            bench.say(f"{size:,} records")
+            events = events_of(trace(bench.seed, size))
+            root = events[0].root_plan_id
+            async with aclosing(HttpWriter(address)) as writer:
+                for start in range(0, len(events), 1_000):
+                    answer = await writer.write(events[start : start + 1_000])
+                    assert answer.refused == [], answer.refused[0]
+            measurements.append(await measure(browser, address, static, root, size))
+        return measurements, await measure_list(browser, address)
 
 
 def largest_lazy(loaded: Collection[str]) -> int:
@@ -217,8 +216,8 @@ def largest_lazy(loaded: Collection[str]) -> int:
 
 def measured(bench: Bench) -> Iterator[Figure]:
     """Measure the page of each size."""
-    with bench.database() as url, bench.server(url) as server:
-        all_pages, run_list = asyncio.run(pages(bench, server.address))
+    with bench.database() as url, bench.server(url) as server, static_page() as table:
+        all_pages, run_list = asyncio.run(pages(bench, server.address, table))
     for each in all_pages:
         of_run = f"{each.records:,} records"
         static = median(each.static)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from api.dependencies import Allowed, PlainRoute, Reader, parts_of, reader_for
 from api.middleware.authentication import check_site
 from api.problems import documented
-from api.requests import until_client_leaves
+from api.requests import media_type, until_client_leaves
 from api.routes.diff import compare
 from api.routes.plans import REF
 from tracer import questions
@@ -200,7 +200,7 @@ async def call_mcp(request: Request) -> Response:
     """Answer a message of the Model Context Protocol (MCP)."""
     check_site(request)
     # The library's own answer to this is no JSON.
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if media_type(request) != "application/json":
         raise UnknownFormat("Send a message of MCP with the Content-Type application/json.")
     return _McpResponse()
 
