@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
+from mimetypes import guess_type
 from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.responses import HTMLResponse, Response
 
 from tracer.logs import get_logger
 
@@ -86,12 +86,15 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
 
     async def file(request: Request) -> Response:
-        return FileResponse(built / request.url.path.removeprefix("/"), headers=HEADERS)
+        return _file(built / request.url.path.removeprefix("/"), HEADERS)
 
     for name in FILES:
         app.add_route(f"/{name}", file, methods=["GET"], include_in_schema=False)
-    assets = _Assets(directory=built / "assets", check_dir=False)
-    app.mount("/assets", assets, name="assets")
+
+    async def asset(request: Request) -> Response:
+        return _asset(built / "assets", request.path_params["name"], request.headers)
+
+    app.add_route("/assets/{name}", asset, methods=["GET"], include_in_schema=False)
 
 
 def html_page(built: Path = BUILT, status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -100,7 +103,7 @@ def html_page(built: Path = BUILT, status: HTTPStatus = HTTPStatus.OK) -> Respon
     if not index.is_file():
         log.warning("viewer_not_built", expected=str(index))
         return HTMLResponse(MISSING, status, HEADERS)
-    return FileResponse(index, status, HEADERS)
+    return HTMLResponse(index.read_bytes(), status, HEADERS)
 
 
 def is_of_the_viewer(path: str) -> bool:
@@ -116,22 +119,21 @@ def is_of_the_viewer(path: str) -> bool:
 _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
 
 
-class _Assets(StaticFiles):
-    """The viewer's asset files, which never change.
+def _asset(folder: Path, name: str, asked: Headers) -> Response:
+    """Return a file that the build has given a name for ever, packed if the client accepts gzip."""
+    packed = folder / f"{name}.gz"
+    if "gzip" in asked.get("accept-encoding", "") and packed.is_file():
+        return _file(packed, {**FOR_EVER, "Content-Encoding": "gzip"})
+    if not (folder / name).is_file():
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return _file(folder / name, FOR_EVER)
 
-    If a client accepts gzip, it gets the file that the build has already compressed.
+
+def _file(path: Path, headers: Mapping[str, str]) -> Response:
+    """Return a file of the viewer.
+
+    It is read here, and not in a thread as by `FileResponse`: the files are small and in the page
+    cache, and a page needs ten of them, each of which would take four changes of threads.
     """
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        headers = FOR_EVER
-        response = None
-        if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
-            try:
-                response = await super().get_response(f"{path}.gz", scope)
-                headers = {**FOR_EVER, "Content-Encoding": "gzip"}
-            except HTTPException as error:
-                if error.status_code != HTTPStatus.NOT_FOUND:
-                    raise
-        response = response or await super().get_response(path, scope)
-        response.headers.update(headers)
-        return response
+    media_type, _ = guess_type(path.name.removesuffix(".gz"))
+    return Response(path.read_bytes(), headers=headers, media_type=media_type)
