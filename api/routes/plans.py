@@ -250,7 +250,9 @@ def _fields(item: Any) -> dict[str, Any]:
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
-ShownPayloads = Literal[Payloads.NONE, Payloads.PREVIEW, Payloads.FULL, Payloads.DIGEST]
+ShownPayloads = Literal[
+    Payloads.NONE, Payloads.PREVIEW, Payloads.EXCERPT, Payloads.FULL, Payloads.DIGEST
+]
 """The values of `payloads` that clients can set. Only the comparison of runs uses `COMPARED`."""
 
 _TREE: dict[int | str, dict[str, Any]] = {200: {"content": content("PlanNode", TREE_EXAMPLE)}}
@@ -278,8 +280,8 @@ async def read_tree(
     payloads: Annotated[
         ShownPayloads,
         Query(
-            description="The form of long strings: `preview` is the first 2 kB, `digest` is the "
-            "SHA-256."
+            description="The form of long strings: `preview` is the first 2 kB, `excerpt` the "
+            "same, but of the results of tool calls only 128 bytes, `digest` is the SHA-256."
         ),
     ] = Payloads.PREVIEW,
     parts: Annotated[

@@ -96,6 +96,7 @@ async def test_payloads_argument_sets_how_much_of_a_long_string_is_returned(stor
     expected: list[tuple[Payloads, str | None, bool]] = [
         (Payloads.NONE, None, True),
         (Payloads.PREVIEW, "字" * 682, True),
+        (Payloads.EXCERPT, "字" * 682, True),
         (Payloads.FULL, LONG, False),
     ]
     for payloads, text, is_cut in expected:
@@ -104,7 +105,8 @@ async def test_payloads_argument_sets_how_much_of_a_long_string_is_returned(stor
         request = [plan[f"userRequest{field}"] for field in ("", "Bytes", "Truncated")]
         assert request == [text, 3000, is_cut], payloads
         result = [call[f"result{field}"] for field in ("", "Bytes", "Truncated")]
-        assert result == [text, 3000, is_cut], payloads
+        shown = "字" * 42 if payloads is Payloads.EXCERPT else text
+        assert result == [shown, 3000, is_cut], payloads
         assert call["error"] == {"type": "E", "message": text, "stack": text}, payloads
         arguments = [call[f"arguments{field}"] for field in ("", "Bytes", "Truncated")]
         assert arguments == [None, None, False], payloads

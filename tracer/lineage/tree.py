@@ -476,6 +476,8 @@ class Payloads(StrEnum):
     NONE = "none"
     PREVIEW = "preview"
     """The first 2 kB."""
+    EXCERPT = "excerpt"
+    """The first 2 kB; of the results of tool calls, which are most of a tree, 128 bytes."""
     FULL = "full"
     DIGEST = "digest"
     """The SHA-256, in hexadecimal."""

@@ -4,7 +4,8 @@
 {
   const run = /^\/runs\/([0-9A-Fa-f-]{36})$/.exec(location.pathname)?.[1]
   const answers = {}
-  for (const path of run ? [`/api/runs/${run}`, `/api/plans/${run}/tree`] : []) {
+  const asked = [`/api/runs/${run}`, `/api/plans/${run}/tree?payloads=excerpt`]
+  for (const path of run ? asked : []) {
     answers[path] = fetch(path).then(async (answer) => new Response(await answer.blob(), answer))
     // Whoever takes it over hears of a failure.
     answers[path].catch(() => {})

@@ -25,7 +25,7 @@ from tracer.storage.postgres.rows import KIND_WORDS
 from tracer.storage.postgres.run_tables import abandoned_at, shown_status
 from tracer.storage.postgres.tables import ALWAYS, METADATA, NOT_DELETED, RUN_NOT_DELETED, TABLES
 from tracer.store import RunChanges
-from tracer.text import PREVIEW_BYTES, preview, without_data
+from tracer.text import EXCERPT_BYTES, PREVIEW_BYTES, preview, without_data
 
 # --- Read the rows of a tree from Postgres: five queries, one more for a sub-plan, and two more for
 # the parts of a piece of work.
@@ -41,9 +41,10 @@ MAX_PART_RECORDS = 10_000
 
 # The first characters contain at least the first bytes; `preview` then cuts between characters.
 # The CASE avoids counting the characters of short strings.
+_BEGINNING = "CASE WHEN octet_length({0}) <= {most} THEN {0} ELSE left({0}, {most}) END"
 _TEXT = {
-    Payloads.PREVIEW: f"CASE WHEN octet_length({{0}}) <= {PREVIEW_BYTES} THEN {{0}}"
-    f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
+    Payloads.PREVIEW: _BEGINNING,
+    Payloads.EXCERPT: _BEGINNING,
     Payloads.FULL: "{}",
     Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
     # `_compare` computes the digests of values in JSON.
@@ -61,7 +62,8 @@ _SIZE = (
 )
 _CUT = {
     Payloads.NONE: "{} <> ''",
-    Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
+    Payloads.PREVIEW: "octet_length({0}) > {most}",
+    Payloads.EXCERPT: "octet_length({0}) > {most}",
     Payloads.FULL: "false",
     Payloads.DIGEST: "{} <> ''",
     Payloads.COMPARED: "{} <> ''",
@@ -107,14 +109,21 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     """
     row: dict[str, str] = {}
     if payloads is not Payloads.NONE:
-        row |= {field: _TEXT[payloads].format(field) for field in _ERROR_TEXTS}
-        row |= {field: _TEXT[payloads].format(field) for field in PAYLOAD_FIELDS[kind]}
+        for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
+            row[field] = _TEXT[payloads].format(field, most=_most_bytes(kind, field, payloads))
     if payloads is Payloads.COMPARED:
         row |= {"error_message": "error_message", "error_stack": "NULL"}
     for field in PAYLOAD_FIELDS[kind]:
         row[f"{field}_bytes"] = _SIZE.format(field)
-        row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
+        cut = _CUT[payloads].format(field, most=_most_bytes(kind, field, payloads))
+        row[f"{field}_truncated"] = f"coalesce({cut}, false)"
     return row
+
+
+def _most_bytes(kind: Kind, field: str, payloads: Payloads) -> int:
+    """Return how long the beginning of a text is, in bytes, if the tree contains beginnings."""
+    is_outcome = kind is Kind.TOOL_CALL and field in ("result", "state_changes")
+    return EXCERPT_BYTES if is_outcome and payloads is Payloads.EXCERPT else PREVIEW_BYTES
 
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
@@ -341,8 +350,8 @@ def read_rows(
         # Not in SQL: Postgres sorts by moving whole rows, which takes longer than the rest.
         rows.sort(key=attrgetter(RULES[kind].id_field))
         rows.sort(key=lambda row: _LAST if row.position is None else row.position)
-        if payloads is Payloads.PREVIEW:
-            _cut(kind, rows)
+        if payloads in (Payloads.PREVIEW, Payloads.EXCERPT):
+            _cut(kind, rows, payloads)
         elif payloads is Payloads.COMPARED:
             _compare(kind, rows)
     return rows_by_kind
@@ -352,16 +361,17 @@ _LAST = 2**31
 """The sort key of rows without a position, which come last."""
 
 
-def _cut(kind: Kind, rows: Sequence[Row]) -> None:
+def _cut(kind: Kind, rows: Sequence[Row], payloads: Payloads) -> None:
     """Cut strings to the exact length, and leave out the data of pictures and other files.
 
     SQL returns the strings slightly longer.
     """
     for field in PAYLOAD_FIELDS[kind]:
         is_cut = attrgetter(f"{field}_truncated")
+        most = _most_bytes(kind, field, payloads)
         for row, text in zip(rows, map(attrgetter(field), rows), strict=True):
             if text and (is_cut(row) or ";base64," in text):
-                shown = preview(without_data(text))
+                shown = preview(without_data(text), most)
                 setattr(row, field, shown)
                 setattr(row, f"{field}_truncated", is_cut(row) or shown != text)
     for row in rows:

@@ -4,6 +4,7 @@ import early from '../../public/first-answers.js?raw'
 import { readRun, readTree } from './client'
 
 const RUN = '01a203b1-d1ed-7707-bfde-80a91bc08536'
+const TREE = `/api/plans/${RUN}/tree?payloads=excerpt`
 const asked: string[] = []
 let answer = () => Promise.resolve(Response.json({ detail: 'No such run.' }, { status: 404 }))
 
@@ -12,7 +13,11 @@ function open(path: string) {
   asked.length = 0
   window.location.href = `http://tracer${path}`
   vi.stubGlobal('fetch', (question: Request | string) => {
-    asked.push(question instanceof Request ? new URL(question.url).pathname : question)
+    const { pathname, search } = new URL(
+      question instanceof Request ? question.url : question,
+      window.location.href,
+    )
+    asked.push(pathname + search)
     return answer()
   })
   new Function(early)()
@@ -23,14 +28,14 @@ afterEach(() => vi.unstubAllGlobals())
 test('a run and its tree are requested once, before the viewer loads', async () => {
   answer = () => Promise.resolve(Response.json({ kind: 'plan', planId: RUN }))
   open(`/runs/${RUN}`)
-  const paths = [`/api/runs/${RUN}`, `/api/plans/${RUN}/tree`]
+  const paths = [`/api/runs/${RUN}`, TREE]
   expect(asked).toEqual(paths)
 
   expect(await readRun(RUN)).toMatchObject({ ok: true, value: { planId: RUN } })
   expect(await readTree(RUN)).toMatchObject({ ok: true, value: { planId: RUN } })
   expect(asked).toEqual(paths)
   await readTree(RUN)
-  expect(asked).toEqual([...paths, `/api/plans/${RUN}/tree`])
+  expect(asked).toEqual([...paths, TREE])
 })
 
 test('the error of an early request reaches its caller', async () => {

@@ -7,7 +7,8 @@ declare global {
 
 /** Returns the answer to a question that was asked before the viewer's code ran, once. */
 export function takeFirstAnswer(request: Request): Promise<Response> | undefined {
-  const path = new URL(request.url).pathname
+  const { pathname, search } = new URL(request.url)
+  const path = pathname + search
   const answer = window.firstAnswers?.[path]
   delete window.firstAnswers?.[path]
   return answer

@@ -8341,8 +8341,8 @@ export interface operations {
             query?: {
                 /** @description How many levels of plans; 1 is only this plan. */
                 depth?: number | null;
-                /** @description The form of long strings: `preview` is the first 2 kB, `digest` is the SHA-256. */
-                payloads?: "none" | "preview" | "full" | "digest";
+                /** @description The form of long strings: `preview` is the first 2 kB, `excerpt` the same, but of the results of tool calls only 128 bytes, `digest` is the SHA-256. */
+                payloads?: "none" | "preview" | "excerpt" | "full" | "digest";
                 /** @description At the first run of a piece of work: whether the runs that continue it are shown, too, each below the call that it continues. */
                 parts?: "all" | "own";
                 /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. If false, the server waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
