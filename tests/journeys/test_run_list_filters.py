@@ -243,7 +243,7 @@ async def test_sorted_list_announces_new_runs(page: Page, site: Site, records: R
 async def test_hovering_a_row_prefetches_its_run(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run(title="Pointed at"))
     await _open(page, site.address, "?q=Pointed")
-    async with page.expect_response(f"**/api/plans/{run.root}/tree"):
+    async with page.expect_response(f"**/api/plans/{run.root}/tree?*"):
         await _run(page, run).hover()
     trees: list[str] = []
     page.on(
