@@ -207,7 +207,10 @@ async def test_scrolling_loads_each_older_run_once(
 async def test_new_runs_are_announced_without_moving_a_scrolled_list(
     page: Page, site: Site, records: Records
 ) -> None:
-    runs = [await records.record(sample_run(sub_plans=0, title=f"Awaited {n}")) for n in range(40)]
+    def run_at(second: int, title: str) -> SampleRun:
+        return sample_run(0, title, start=START + timedelta(seconds=second))
+
+    runs = [await records.record(run_at(n, f"Awaited {n}")) for n in range(40)]
     await _open(page, site.address, "?q=Awaited")
     await expect(_run(page, runs[-1])).to_be_visible()
     await page.get_by_role("main").hover()
@@ -215,7 +218,7 @@ async def test_new_runs_are_announced_without_moving_a_scrolled_list(
     await expect(page.get_by_role("main")).not_to_have_js_property("scrollTop", 0)
     before = await _height(page, runs[20])
 
-    new = await records.record(sample_run(sub_plans=0, title="Awaited and new"))
+    new = await records.record(run_at(40, "Awaited and new"))
     button = page.get_by_role("button", name="1 new run")
     await expect(button).to_be_visible()
     assert await _height(page, runs[20]) == pytest.approx(before, abs=1)
