@@ -33,8 +33,9 @@ FILE = Path(__file__).with_name("citus_statements.txt")
 
 _STORAGE = str(ROOT / "tracer/storage/postgres")
 _OURS = (_STORAGE, str(ROOT / "tests"), str(ROOT / "benchmarks"))
-_PASSED_ON = (f"{_STORAGE}/pool.py", f"{_STORAGE}/rows.py")  # execute what their callers send
-_OTHER_FORMS = ("analysts.py", "lists.py", "search_pages.py")
+_PASSED_ON = tuple(f"{_STORAGE}/{name}.py" for name in ("pool", "rows", "session"))
+"""They execute what their callers send."""
+_OTHER_FORMS = ("analysts.py", "event_rows.py", "lists.py", "search_pages.py")
 """Files whose statements have another form on Citus, or are not sent there. They are recorded only
 on a cluster, where tests of the contract send the other forms."""
 _QUERY = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE|COPY|DECLARE)\b", re.IGNORECASE)
