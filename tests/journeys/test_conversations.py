@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, ViewportSize, expect
 from tests.contract.moments import Moments
 from tests.journeys.axe import violations
 from tests.journeys.conftest import PATIENCE, VIEWPORT, Records, Site
+from tests.journeys.tree_page import expect_query
 from tracer.records import Status, new_id
 from tracer.records.events import ErrorInfo, Event
 
@@ -133,6 +134,27 @@ async def test_brackets_step_through_turns(browser: Browser, site: Site, records
         await page.goto(f"{site.address}/sessions/{session}?turn={turns[110]['rootPlanId']}")
         await expect(chosen).to_contain_text("Question 110")
         await expect(chosen).to_be_in_viewport()
+    finally:
+        await page.context.close()
+
+
+async def test_conversations_are_listed_by_time(
+    browser: Browser, site: Site, records: Records
+) -> None:
+    question = f"When was {new_id()}?"
+    await records.write(*turn(f"dated-{new_id()}", 0, question, "On that day."))
+    await records.projection.link()
+    page = await opened(browser, "en-US", VIEWPORT)
+    try:
+        await page.goto(f"{site.address}/sessions")
+        item = page.get_by_role("row").filter(has_text=question)
+        await expect(item).to_be_visible()
+
+        await page.get_by_role("combobox", name="Time").select_option("1h")
+        await expect(page.get_by_text("No conversation matches.")).to_be_visible()
+        await expect_query(page, last="1h")
+        await page.get_by_role("combobox", name="Time").select_option("all")
+        await expect(item).to_be_visible()
     finally:
         await page.context.close()
 

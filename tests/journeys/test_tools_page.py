@@ -57,6 +57,12 @@ async def test_tools_page_shows_calls_failures_and_durations_of_each_tool(
     cells = _row(page, "shown_tool").get_by_role("cell")
     await expect(cells).to_contain_text(["", "4", "1", "25%", "0", "2", "4s", "4s"])
 
+    await page.get_by_role("searchbox", name="Find a tool").fill("OWN_T")
+    await expect_query(page, name="OWN_T")
+    await expect(page.get_by_role("rowheader")).to_have_text(["shown_tool"])
+    await page.get_by_role("searchbox", name="Find a tool").fill("no tool")
+    await expect(page.get_by_text("No tool has this name.")).to_be_visible()
+
 
 @pytest.mark.thorough
 async def test_link_from_a_tool_to_its_runs_preserves_the_time_range(

@@ -5,7 +5,16 @@ import { listConversations, readConversation } from '../api/client'
 import type { Failure } from '../api/outcome'
 import { useServerState } from '../api/server-state'
 import type { Conversation, Turn } from '../api/shapes'
-import { useAddress } from '../page/address'
+import {
+  ALL_TIME,
+  boundsOf,
+  isAllTime,
+  RANGE_PARAMETERS,
+  readRange,
+  writeRange,
+  type TimeRange,
+} from '../lib/time-range'
+import { useAddress, useAddressOfMany } from '../page/address'
 
 const AGAIN_ACTIVE = 2_000
 const AGAIN = 10_000
@@ -15,6 +24,16 @@ export interface ConversationFilters {
   subject: string | null
   agent: string | null
   status: string | null
+  /** When the last activity was. */
+  range: TimeRange
+}
+
+export const NO_FILTERS: ConversationFilters = {
+  q: null,
+  subject: null,
+  agent: null,
+  status: null,
+  range: ALL_TIME,
 }
 
 export interface ConversationList {
@@ -30,8 +49,14 @@ export interface Turns {
   nextCursor: string | null
 }
 
-function given(filters: ConversationFilters) {
-  return Object.fromEntries(Object.entries(filters).filter(([, value]) => value))
+/** Whether not all conversations are listed. */
+export function isNarrowing({ range, ...texts }: ConversationFilters): boolean {
+  return !isAllTime(range) || Object.values(texts).some(Boolean)
+}
+
+function given({ range, ...filters }: ConversationFilters) {
+  const bounds = boundsOf(range, Date.now())
+  return Object.fromEntries(Object.entries({ ...filters, ...bounds }).filter(([, value]) => value))
 }
 
 export function useConversationList(filters: () => ConversationFilters) {
@@ -113,17 +138,20 @@ export function useConversationFilters() {
     agent: useAddress('agent'),
     status: useAddress('status'),
   }
+  const range = useAddressOfMany(RANGE_PARAMETERS, 'replace', readRange, writeRange)
   return computed<ConversationFilters>({
     get: () => ({
       q: filters.q.value,
       subject: filters.subject.value,
       agent: filters.agent.value,
       status: filters.status.value,
+      range: range.value,
     }),
-    set(changed) {
-      for (const [name, value] of Object.entries(changed)) {
-        filters[name as keyof ConversationFilters].value = value
+    set({ range: wanted, ...texts }) {
+      for (const name of Object.keys(filters) as (keyof typeof filters)[]) {
+        filters[name].value = texts[name]
       }
+      range.value = wanted
     },
   })
 }
