@@ -34,7 +34,7 @@ FILE = Path(__file__).with_name("citus_statements.txt")
 _STORAGE = str(ROOT / "tracer/storage/postgres")
 _OURS = (_STORAGE, str(ROOT / "tests"), str(ROOT / "benchmarks"))
 _PASSED_ON = tuple(f"{_STORAGE}/{name}.py" for name in ("pool", "rows", "session"))
-"""They execute what their callers send."""
+"""Modules that send the statements of their callers."""
 _OTHER_FORMS = ("analysts.py", "event_rows.py", "lists.py", "search_pages.py")
 """Files whose statements have another form on Citus, or are not sent there. They are recorded only
 on a cluster, where tests of the contract send the other forms."""
