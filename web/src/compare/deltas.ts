@@ -39,9 +39,15 @@ interface MeasureFormat {
   format: (steps: number, step: number, locale: string) => string
 }
 
+const COUNTED: MeasureFormat = {
+  stepOf: () => 1,
+  format: (steps, _, locale) => formatCount(steps, locale),
+}
 const MEASURES: Record<Measure, MeasureFormat> = {
   duration: { stepOf: durationStep, format: formatSteps },
-  tokens: { stepOf: () => 1, format: (steps, _, locale) => formatCount(steps, locale) },
+  inputTokens: COUNTED,
+  outputTokens: COUNTED,
+  tokens: COUNTED,
   cost: { stepOf: costStep, format: formatCostSteps },
 }
 

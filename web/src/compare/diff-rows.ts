@@ -14,7 +14,7 @@ export interface DiffRow {
   differs: ReadonlySet<Difference>
   /** How many pairs below the row differ. */
   changedBelow: number
-  /** Whether the row differs only because something below it does, by the API's `inherits`. */
+  /** Whether only something below the row differs, or it only for that, by the API's `inherits`. */
   isInherited: boolean
   parent: DiffRow | null
   children: DiffRow[]
@@ -92,7 +92,8 @@ function differenceOf(pair: RecordPair, carried: readonly RecordPair[]) {
   const change = all.find((each) => each.change !== 'same')?.change ?? 'same'
   const { changedBelow } = all.at(-1)!
   const isInherited =
-    change === 'changed' && all.every((each) => each.change === 'same' || each.inherits)
+    (change === 'same' && changedBelow > 0) ||
+    (change === 'changed' && all.every((each) => each.change === 'same' || each.inherits))
   return { change, differs, changedBelow, isInherited }
 }
 
@@ -195,11 +196,14 @@ export function namedDifferences(differs: Iterable<Difference>) {
   return [...differs].filter((each) => each !== 'duration' && each !== 'tokens' && each !== 'cost')
 }
 
-export type Measure = 'duration' | 'tokens' | 'cost'
+export type Measure = 'duration' | 'inputTokens' | 'outputTokens' | 'tokens' | 'cost'
+/** Those with a column. */
 export const MEASURES = ['duration', 'tokens', 'cost'] as const satisfies readonly Measure[]
 
 const MEASURED: Record<Measure, (record: ComparedRecord) => number | null> = {
   duration: (record) => record.durationMs,
+  inputTokens: ({ totals }) => totals.inputTokens,
+  outputTokens: ({ totals }) => totals.outputTokens,
   tokens: ({ totals }) => totals.inputTokens + totals.outputTokens,
   cost: ({ totals }) => completeCost(totals),
 }

@@ -49,6 +49,10 @@ export interface Turns {
   nextCursor: string | null
 }
 
+/** The mark of a conversation: a last turn that succeeded does not hide that another one failed. */
+export const markOf = ({ status, failedTurns }: Conversation) =>
+  status === 'succeeded' && failedTurns > 0 ? 'handled' : status
+
 /** Whether not all conversations are listed. */
 export function isNarrowing({ range, ...texts }: ConversationFilters): boolean {
   return !isAllTime(range) || Object.values(texts).some(Boolean)

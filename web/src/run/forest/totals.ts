@@ -78,12 +78,9 @@ export const NO_TOTALS: NodeTotals = {
   failures: 0,
 }
 
-/** Returns the part of a run's cost that a row shows; of its tokens if no price is known. */
-export function shareOf(row: Row, records: Forest): number {
-  const whole = records.tops[0]?.cumulative
-  if (!whole) return 0
-  const part = shownTotals(row)
-  if (whole.costUsd) return (part.costUsd ?? 0) / whole.costUsd
-  const tokens = whole.inputTokens + whole.outputTokens
-  return tokens === 0 ? 0 : (part.inputTokens + part.outputTokens) / tokens
+/** Returns the part of a run's cost that a row shows; null if one of them is unknown. */
+export function shareOf(row: Row, records: Forest): number | null {
+  const whole = records.tops[0]?.cumulative.costUsd
+  const part = shownTotals(row).costUsd
+  return whole && part !== null ? part / whole : null
 }

@@ -6,7 +6,7 @@ import { shownTotals, type Row } from '../forest/rows'
 /** Gives what to call when the pointer moves, and after each rendering. */
 export function useRowTitles(
   rowOf: (target: EventTarget | null) => Row | null,
-  shareOf: (row: Row) => number,
+  shareOf: (row: Row) => number | null,
 ) {
   const { t, locale } = useI18n()
 
@@ -16,9 +16,11 @@ export function useRowTitles(
       input: formatCount(inputTokens, locale.value),
       output: formatCount(outputTokens, locale.value),
     })
-    const share = t('run.share', { share: formatShare(shareOf(row), locale.value) })
+    const share = shareOf(row)
+    const shown =
+      share === null ? [] : [t('run.share', { share: formatShare(share, locale.value) })]
     return t(row.kind === 'thinkAct' ? 'run.ofCall' : 'run.ofBranch', {
-      totals: `${used} · ${share}`,
+      totals: [used, ...shown].join(' · '),
     })
   }
 
