@@ -47,6 +47,14 @@ test('a tool without a value comes last, either way', async () => {
   expect(await names('p95Ms')).toEqual(['tool 2', 'ask', 'tool 10'])
 })
 
+test('a failure below a tool is told beside a rate that does not count it', async () => {
+  const failing = { ...tool('ask', 2, 70, '2026-01-01T00:30:00Z'), failedBelow: 2 }
+  const shown = await table(null)
+  await shown.setProps({ tools: [failing] })
+
+  expect(shown.get('tbody .below').text()).toBe('+2 below')
+})
+
 test('an order is read from an address as it was written', () => {
   for (const id of COLUMNS) {
     for (const desc of [true, false]) {
