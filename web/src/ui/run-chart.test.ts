@@ -50,6 +50,14 @@ test('the axis names round times of the day, and not more than there is room for
     expect(ticks.every(({ share }) => share >= 0 && share < 1)).toBe(true)
   }
   expect(ticksOf([], 5)).toEqual([])
+
+  const week = Array.from({ length: 7 }, (_, day) => ({
+    from: new Date(2026, 10, 2 + day).getTime(),
+    to: new Date(2026, 10, 3 + day).getTime(),
+    runs: 1,
+    failed: 0,
+  }))
+  expect(ticksOf(week, 20).map(({ isDay }) => isDay)).toEqual(Array(7).fill(true))
 })
 
 test('the axis of a few minutes or seconds has names, and none beyond its end', () => {

@@ -63,7 +63,9 @@ export function ticksOf(bins: readonly Bin[], most: number): Tick[] {
   if (!first || !last) return []
   const length = last.to - first.from
   const fits = (step: number) => Math.floor(length / step) <= most
-  const step = STEPS.find(fits)
+  // A bar of a whole day has no moments within.
+  const isDaily = first.to - first.from >= 24 * HOUR
+  const step = isDaily ? undefined : STEPS.find(fits)
   const days = DAYS.find((each) => fits(24 * HOUR * each)) ?? 1_820
   const start = new Date(first.from)
   const ticks: Tick[] = []
