@@ -132,7 +132,7 @@ async def test_open_tool_call_of_a_killed_process_is_running_then_abandoned(
         later = utc_now() + 2 * timedelta(seconds=LEASE_SECONDS)
         await _until(
             server,
-            lambda run: run["status"] == "running" and run["seenAt"] > later,
+            lambda run: run["status"] == "running" and run["seenAt"] and run["seenAt"] > later,
             process,
         )
         process.send_signal(signal.SIGKILL)

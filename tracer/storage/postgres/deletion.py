@@ -520,14 +520,17 @@ class PostgresDeletion:
         is_subject = which is OF_SUBJECT
         values = {**criterion, "most": RUNS_AT_ONCE}
         sessions: set[str] = {*criterion.values()} if not is_subject else set()
-        heads: set[UUID] = set()
+        of_others: set[UUID] = set()
         done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
             if is_subject:
                 tombstones = await self._column(FIND_TOMBSTONES_OF_SUBJECT, values)
                 done += await self._erase_rows(tombstones)
             while found := dict(await self._fetch_all(find_some(which), values)):
-                heads.update(found.values())
+                if is_subject:
+                    # Before the deletion, after which the linker gives these runs another head.
+                    of_work = {**values, "heads": list(found.values())}
+                    of_others.update(await self._column(FIND_PARTS_OF_OTHERS, of_work))
                 parts = await self._later_parts(list(found))
                 done += await self._erase_parts(
                     [run_id for run_id, is_free in parts if is_free or not is_subject]
@@ -537,11 +540,10 @@ class PostgresDeletion:
                 )
                 sessions.update(deleted.values())
                 done += await self._erase_rows(list(deleted))
-            values |= {"sessions": list(sessions), "heads": list(heads)}
+            values["sessions"] = list(sessions)
             left = await self._column(count_remaining(which), values)
-            of_others = await self._column(FIND_PARTS_OF_OTHERS, values) if is_subject else []
             await self._mark_erased()
-            return done + Erasure(left=sum(left), parts_of_others=of_others)
+            return done + Erasure(left=sum(left), parts_of_others=sorted(of_others))
 
     async def _mark_erased(self) -> None:
         async with in_project(self._project, seconds=None) as connection:
