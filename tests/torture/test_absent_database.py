@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
@@ -100,7 +100,9 @@ async def test_database_outage_neither_slows_the_agent_nor_loses_events(
     # Before any connection is open, which it would hold open, too.
     agent = Forked(tmp_path / "agent.log", call_until_told, tmp_path / "spool.db")
     async with database_way(database_url) as (way, url):
-        with forked_server(url, tmp_path) as server:
+        with ExitStack() as stack:
+            # The server asks the database when it starts: the way to it is in this event loop.
+            server = await asyncio.to_thread(stack.enter_context, forked_server(url, tmp_path))
             try:
                 found = await away_for_a_while(way, server.address, agent)
             finally:
