@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from mimetypes import guess_type
 from pathlib import Path
@@ -121,12 +122,13 @@ _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
 
 def _asset(folder: Path, name: str, asked: Headers) -> Response:
     """Return a file that the build has given a name for ever, packed if the client accepts gzip."""
-    packed = folder / f"{name}.gz"
-    if "gzip" in asked.get("accept-encoding", "") and packed.is_file():
-        return _file(packed, {**FOR_EVER, "Content-Encoding": "gzip"})
-    if not (folder / name).is_file():
-        raise HTTPException(HTTPStatus.NOT_FOUND)
-    return _file(folder / name, FOR_EVER)
+    # A name that is no file's may also be too long, or contain a zero byte.
+    if "gzip" in asked.get("accept-encoding", ""):
+        with suppress(OSError, ValueError):
+            return _file(folder / f"{name}.gz", {**FOR_EVER, "Content-Encoding": "gzip"})
+    with suppress(OSError, ValueError):
+        return _file(folder / name, FOR_EVER)
+    raise HTTPException(HTTPStatus.NOT_FOUND)
 
 
 def _file(path: Path, headers: Mapping[str, str]) -> Response:

@@ -105,5 +105,6 @@ async def test_assets_are_cached_forever_and_compressed_if_accepted(tmp_path: Pa
             assert asset.headers.get("content-encoding") == sent
             assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
             assert asset.headers["vary"] == "Accept-Encoding"
-        missing = await client.get("/assets/index-3.js", headers={"accept-encoding": "gzip"})
-        assert missing.status_code == 404
+        for name in ("index-3.js", "%00", "%2e%2e", "a" * 300):
+            missing = await client.get(f"/assets/{name}", headers={"accept-encoding": "gzip"})
+            assert missing.status_code == 404, name

@@ -196,7 +196,7 @@ export function listLeases(rootPlanId: string): Promise<Outcome<{ items: Lease[]
   )
 }
 
-/** Reads a tree, of long texts what its rows show; as a blob, which a browser reads in a third of the time. */
+/** Reads a tree with the beginnings of results; as a blob, which takes a browser a third of the time. */
 export function readTree(planId: string): Promise<Outcome<PlanNode>> {
   const params = { path: { planId }, query: { payloads: 'excerpt' as const } }
   return outcomeOf(
