@@ -39,6 +39,8 @@ _OTHER_FORMS = ("analysts.py", "event_rows.py", "lists.py", "search_pages.py")
 """Files whose statements have another form on Citus, or are not sent there. They are recorded only
 on a cluster, where tests of the contract send the other forms."""
 _QUERY = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE|COPY|DECLARE)\b", re.IGNORECASE)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:[+-]\d\d:\d\d)?")
+"""A literal in ISO format, as statistics of tools have them."""
 _OUTPUT = "statements"  # sent by a worker of pytest-xdist to the controller
 
 _sent: dict[str, str] = {}
@@ -48,9 +50,9 @@ _passed: dict[str, str] = {}
 
 
 def fingerprint(statement: str) -> str:
-    """Return a short hash of a statement, regardless of its spaces and its literal numbers."""
-    plain = re.sub(r"\b\d+\b", "0", " ".join(statement.split()))
-    return sha256(plain.encode()).hexdigest()[:10]
+    """Return a short hash of a statement, regardless of its spaces, literal numbers and moments."""
+    plain = _MOMENT.sub("0", " ".join(statement.split()))
+    return sha256(re.sub(r"\b\d+\b", "0", plain).encode()).hexdigest()[:10]
 
 
 def sections_of_file() -> dict[str, set[str]]:
