@@ -39,7 +39,7 @@ _OTHER_FORMS = ("analysts.py", "event_rows.py", "lists.py", "search_pages.py")
 """Files whose statements have another form on Citus, or are not sent there. They are recorded only
 on a cluster, where tests of the contract send the other forms."""
 _QUERY = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE|COPY|DECLARE)\b", re.IGNORECASE)
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:[+-]\d\d:\d\d)?")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+(?:[+-]\d\d(?::\d\d)?)?")
 """A literal in ISO format, as statistics of tools have them."""
 _OUTPUT = "statements"  # sent by a worker of pytest-xdist to the controller
 
