@@ -122,13 +122,10 @@ _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
 
 def _asset(folder: Path, name: str, asked: Headers) -> Response:
     """Return a file that the build has given a name for ever, packed if the client accepts gzip."""
-    # A name that is no file's may also be too long, or contain a zero byte.
     if "gzip" in asked.get("accept-encoding", ""):
-        with suppress(OSError, ValueError):
+        with suppress(HTTPException):
             return _file(folder / f"{name}.gz", {**FOR_EVER, "Content-Encoding": "gzip"})
-    with suppress(OSError, ValueError):
-        return _file(folder / name, FOR_EVER)
-    raise HTTPException(HTTPStatus.NOT_FOUND)
+    return _file(folder / name, FOR_EVER)
 
 
 def _file(path: Path, headers: Mapping[str, str]) -> Response:
@@ -136,6 +133,13 @@ def _file(path: Path, headers: Mapping[str, str]) -> Response:
 
     It is read here, and not in a thread as by `FileResponse`: the files are small and in the page
     cache, and a page needs ten of them, each of which would take four changes of threads.
+
+    Raises:
+        HTTPException: There is no such file (404).
     """
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError):  # a name may also be too long, or contain a zero byte
+        raise HTTPException(HTTPStatus.NOT_FOUND) from None
     media_type, _ = guess_type(path.name.removesuffix(".gz"))
-    return Response(path.read_bytes(), headers=headers, media_type=media_type)
+    return Response(content, headers=headers, media_type=media_type)

@@ -26,7 +26,7 @@ PREVIEW_BYTES = 2048
 """The largest length of a preview in UTF-8 bytes."""
 
 EXCERPT_BYTES = 128
-"""The largest length of the beginning of a tool call's result, as much as a row of a tree shows."""
+"""The largest length of what a tool call returned or changed in an excerpt: what a row shows."""
 
 MAX_JSON_VALUES = 1_000_000
 """The largest number of values in JSON text from a client. A value takes 60 to 200 bytes of memory

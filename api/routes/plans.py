@@ -281,7 +281,8 @@ async def read_tree(
         ShownPayloads,
         Query(
             description="The form of long strings: `preview` is the first 2 kB, `excerpt` the "
-            "same, but of the results of tool calls only 128 bytes, `digest` is the SHA-256."
+            "same, but only 128 bytes of the results and state changes of tool calls, `digest` is "
+            "the SHA-256."
         ),
     ] = Payloads.PREVIEW,
     parts: Annotated[

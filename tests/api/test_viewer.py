@@ -76,8 +76,11 @@ async def test_page_without_a_viewer_build_explains_how_to_build_the_viewer(tmp_
     async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
         page = await client.get("/")
 
+        icon = await client.get("/favicon.svg")
+
     assert page.status_code == 200
     assert "make setup" in page.text
+    assert icon.status_code == 404
 
 
 async def test_file_outside_the_viewer_folder_cannot_be_read(api: Api) -> None:

@@ -477,7 +477,7 @@ class Payloads(StrEnum):
     PREVIEW = "preview"
     """The first 2 kB."""
     EXCERPT = "excerpt"
-    """The first 2 kB; of the results of tool calls, which are most of a tree, 128 bytes."""
+    """The first 2 kB; of what tool calls returned and changed, most of a tree, 128 bytes."""
     FULL = "full"
     DIGEST = "digest"
     """The SHA-256, in hexadecimal."""

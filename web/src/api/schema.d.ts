@@ -8341,7 +8341,7 @@ export interface operations {
             query?: {
                 /** @description How many levels of plans; 1 is only this plan. */
                 depth?: number | null;
-                /** @description The form of long strings: `preview` is the first 2 kB, `excerpt` the same, but of the results of tool calls only 128 bytes, `digest` is the SHA-256. */
+                /** @description The form of long strings: `preview` is the first 2 kB, `excerpt` the same, but only 128 bytes of the results and state changes of tool calls, `digest` is the SHA-256. */
                 payloads?: "none" | "preview" | "excerpt" | "full" | "digest";
                 /** @description At the first run of a piece of work: whether the runs that continue it are shown, too, each below the call that it continues. */
                 parts?: "all" | "own";
